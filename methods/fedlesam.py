@@ -7,8 +7,8 @@ the global model has gone since the client last received it, from w_old to w,
 
     e = rho (w_old - w) / ||w_old - w||,    v <- v - eta grad F_k(v + e),
 
-the same e in all steps of a round; e = 0 in a client's first round. ``methods/fidelity/baselines.yaml`` describes the
-authors' code (``variant: reference``).
+the same e in all steps of a round, each of which takes one gradient; e = 0 in a client's first round.
+``methods/fidelity/baselines.yaml`` describes the authors' code (``variant: reference``).
 """
 
 from typing import Literal
@@ -29,6 +29,7 @@ class FedLESAM(VariantRule, ClientRule):
     """
 
     equal_layouts = True
+    blind_ascent = True
     reference = {"since": "last_round", "norm": "tensors"}
 
     rho: float = Field(ge=0, allow_inf_nan=False)

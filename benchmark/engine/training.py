@@ -190,6 +190,11 @@ class LocalTrainer:
         climber = next((a for a in rules if overrides(a.rule, "ascend")), None)
         rate = lr if phase.lr is None else phase.lr
         mask = None if phase.groups is None else model.layout.mask(*phase.groups).to(w.device, w.dtype)
+        blind = climber is not None and climber.rule.blind_ascent
+        second = None if blind else climber
+        moved = (
+            partial(self._moved, climber, mask) if climber is not None and blind else contextlib.nullcontext
+        )
         velocity = torch.zeros_like(w) if spec.momentum else None
         kept = [value for a in with_loss for value in a.ctx.local.values()]
         generators = [value for value in kept if isinstance(value, np.random.Generator)]
@@ -206,11 +211,12 @@ class LocalTrainer:
             return ce.detach()
 
         def step(x: Tensor, y: Tensor, index: Tensor) -> tuple[Tensor, bool]:
-            rewind = None if climber is None else rewinder(w.device, generators)
-            ce = gradient(x, y, index)
+            rewind = None if second is None else rewinder(w.device, generators)
+            with moved():
+                ce = gradient(x, y, index)
             again = False
-            if climber is not None and rewind is not None:
-                again = self._second_gradient(climber, mask, rewind, lambda: gradient(x, y, index))
+            if second is not None and rewind is not None:
+                again = self._second_gradient(second, mask, rewind, lambda: gradient(x, y, index))
             with torch.no_grad():
                 for active in with_correction:
                     active.rule.correct(active.ctx, w, g)
@@ -235,6 +241,19 @@ class LocalTrainer:
         else:
             velocity.mul_(spec.momentum).add_(g)
             w.add_(velocity, alpha=-rate)
+
+    @contextlib.contextmanager
+    def _moved(self, climber: ActiveRule, mask: Tensor | None) -> Iterator[None]:
+        """Let w be w + e inside the block, with e from a ``climber`` that reads no gradient, within ``mask``."""
+        w = self.model.w
+        with torch.no_grad():
+            e = climber.rule.ascend(climber.ctx, w, self.model.g)
+            start = w.clone()
+            if e is not None:
+                w.add_(e if mask is None else e * mask)
+        yield
+        with torch.no_grad():
+            w.copy_(start)
 
     def _second_gradient(
         self,

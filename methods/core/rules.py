@@ -111,6 +111,7 @@ class ClientRule(StatefulRule):
         buffers: BatchNorm policy that replaces that of the run.
         reducers: How each upload is combined over clients.
         owns_head: Whether the rule decides what the classifier is; two such rules cannot be combined.
+        blind_ascent: Whether :meth:`ascend` reads no gradient: then a step takes one gradient only, at w + e.
     """
 
     personal: ClassVar[tuple[str, ...]] = ()
@@ -119,6 +120,7 @@ class ClientRule(StatefulRule):
     buffers: ClassVar[Literal["average", "local", "frozen"] | None] = None
     reducers: ClassVar[Mapping[str, Reducer]] = {}
     owns_head: ClassVar[bool] = False
+    blind_ascent: ClassVar[bool] = False
 
     @property
     def proximal(self) -> float:

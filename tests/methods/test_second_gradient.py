@@ -17,6 +17,7 @@ from federations import (
     federation,
     one_parameter,
     ones,
+    reported,
     run,
     same,
     two_parameters,
@@ -142,6 +143,17 @@ def test_lesam_since_the_client_s_own_round_or_the_last(variant: str, expected: 
     )
     states = run(quadratic(config, selection=turns, b=(-1.0, 3.0), rounds=3))
     assert [float(state.w) for state in states] == pytest.approx(expected, abs=1e-12)
+
+
+def test_lesam_takes_one_gradient_a_step() -> None:
+    """Away from w, so that BatchNorm's statistics are those of the other point, and no sample is counted twice."""
+    options: dict[str, Any] = {"net": bn_dropout, "rounds": 2}
+    there, here = (
+        reported(class_run({"client": {"fedlesam": {"rho": rho}}}, **options)) for rho in (0.5, 0.0)
+    )
+    assert [report.cost.trained for report in there[1]] == [0, 0]
+    assert torch.equal(there[0][1].w, here[0][1].w)  # e = 0 in the first round
+    assert not torch.equal(there[0][2].buffers, here[0][2].buffers)
 
 
 GLOSS = {
