@@ -13,6 +13,7 @@ the same e in all steps of a round, each of which takes one gradient; e = 0 in a
 
 from typing import Literal
 
+import torch
 from pydantic import Field
 from torch import Tensor
 
@@ -42,9 +43,9 @@ class FedLESAM(VariantRule, ClientRule):
 
     def begin(self, ctx: ClientContext) -> State:
         """e, once for all steps."""
-        way = ctx.w - ctx.state["w_old"] if ctx.state else ctx.received.get("way")
-        if way is None or self.rho == 0:
+        if self.rho == 0:
             return {}
+        way = ctx.w - ctx.state["w_old"] if ctx.state else ctx.received.get("way", torch.zeros_like(ctx.w))
         lengths = [way.norm()]
         if self.norm == "tensors":
             lengths = [way[entry.start : entry.stop].norm() for entry in ctx.layout.entries]

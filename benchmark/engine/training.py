@@ -190,11 +190,9 @@ class LocalTrainer:
         climber = next((a for a in rules if overrides(a.rule, "ascend")), None)
         rate = lr if phase.lr is None else phase.lr
         mask = None if phase.groups is None else model.layout.mask(*phase.groups).to(w.device, w.dtype)
-        blind = climber is not None and climber.rule.blind_ascent
-        second = None if blind else climber
-        moved = (
-            partial(self._moved, climber, mask) if climber is not None and blind else contextlib.nullcontext
-        )
+        blind = climber if climber is not None and climber.rule.blind_ascent else None
+        second = climber if blind is None else None
+        moved = contextlib.nullcontext if blind is None else partial(self._moved, blind, mask)
         velocity = torch.zeros_like(w) if spec.momentum else None
         kept = [value for a in with_loss for value in a.ctx.local.values()]
         generators = [value for value in kept if isinstance(value, np.random.Generator)]

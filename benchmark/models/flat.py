@@ -54,13 +54,11 @@ class FlatModel:
 
         The head with the key None replaces the classifier of ``net``.
         """
-        net.classifier = (heads or {}).get(None, net.classifier)
+        self._heads: dict[str | None, nn.Module] = dict(heads or {})
+        net.classifier = self._heads.pop(None, net.classifier)
         self.net = net.to(device)
         self.channels_last, self.amp = channels_last, amp
         # All heads share one place. The model's own classifier is bound last, so that w starts with its values.
-        self._heads: dict[str | None, nn.Module] = {
-            k: head for k, head in (heads or {}).items() if k is not None
-        }
         self._heads[None] = net.classifier
         groups = _groups(net)
         body = [(f"body.{n}", tuple(p.shape), groups[id(p)]) for n, p in net.body.named_parameters()]
