@@ -211,7 +211,7 @@ def train_together(
 def _refusal(trainer: LocalTrainer, visits: Sequence[Visit]) -> str:
     """Why these clients cannot be trained side by side; nothing if they can."""
     if any(active.has("ascend") for active in visits[0].work.rules):
-        return "a second gradient"
+        return "the hook ascend"
     if len({visit.head and visit.head.key for visit in visits}) > 1:
         return "classifiers of different shapes"
     if len({visit.phases for visit in visits}) > 1:

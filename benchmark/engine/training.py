@@ -225,6 +225,9 @@ class LocalTrainer:
         mask = None
         if phase.groups is not None:
             mask = to_device(network.layout.mask(*phase.groups), w.device).to(w.dtype)
+        blind = climber if climber is not None and climber.rule.blind_ascent else None
+        second = climber if blind is None else None
+        moved = contextlib.nullcontext if blind is None else partial(self._moved, blind, mask)
         # Where nothing is cast, autocast would still take 2 % of the step of a small network.
         precision = torch.autocast(w.device.type, torch.bfloat16) if network.amp else contextlib.nullcontext()
         # Without it every backward pass makes its own.
@@ -239,11 +242,12 @@ class LocalTrainer:
             return ce.detach()
 
         def step(x: Tensor, y: Tensor, index: Tensor) -> tuple[Tensor, bool]:
-            rewind = None if climber is None else rewinder(w.device, _generators(with_loss))
-            ce = gradient(x, y, index)
+            rewind = None if second is None else rewinder(w.device, _generators(with_loss))
+            with moved():
+                ce = gradient(x, y, index)
             again = False
-            if climber is not None and rewind is not None:
-                again = self._second_gradient(climber, mask, rewind, lambda: gradient(x, y, index))
+            if second is not None and rewind is not None:
+                again = self._second_gradient(second, mask, rewind, lambda: gradient(x, y, index))
             with torch.no_grad():
                 for active in with_correction:
                     active.correct(w, g)
@@ -270,6 +274,19 @@ class LocalTrainer:
         else:
             velocity.mul_(spec.momentum).add_(g)
             w.add_(velocity, alpha=-rate)
+
+    @contextlib.contextmanager
+    def _moved(self, climber: ActiveRule, mask: Tensor | None) -> Iterator[None]:
+        """Let w be w + e inside the block, with e from a ``climber`` that reads no gradient, within ``mask``."""
+        w = self.model.w
+        with torch.no_grad():
+            e = climber.rule.ascend(climber.ctx, w, self.model.g)
+            start = w.clone()
+            if e is not None:
+                w.add_(e if mask is None else e * mask)
+        yield
+        with torch.no_grad():
+            w.copy_(start)
 
     def _second_gradient(
         self,

@@ -44,17 +44,22 @@ class FlatModel:
     def __init__(
         self,
         net: Net,
-        heads: Mapping[str, nn.Module] | None = None,
+        heads: Mapping[str | None, nn.Module] | None = None,
         *,
         device: torch.device | None = None,
         channels_last: bool = False,
         amp: bool = False,
     ) -> None:
-        """Take over ``net`` and ``heads``: views replace their tensors. ``amp``: local training uses bf16 autocast."""
+        """Take over ``net`` and ``heads``: views replace their tensors. ``amp``: local training uses bf16 autocast.
+
+        The head with the key None replaces the classifier of ``net``.
+        """
+        self._heads: dict[str | None, nn.Module] = dict(heads or {})
+        net.classifier = self._heads.pop(None, net.classifier)
         self.net = net.to(device)
         self.channels_last, self.amp = channels_last, amp
         # All heads share one place. The model's own classifier is bound last, so that w starts with its values.
-        self._heads: dict[str | None, nn.Module] = dict(heads or {}) | {None: net.classifier}
+        self._heads[None] = net.classifier
         groups = _groups(net)
         body = [(f"body.{n}", tuple(p.shape), groups[id(p)]) for n, p in net.body.named_parameters()]
         self.layouts = {

@@ -27,6 +27,7 @@ from methods.core.rules import (
 
 SINGLE_HOOKS = {
     "owns_head": "what the head is",
+    "classifier": "what the classifier is",
     "phases": "the phases of local training",
     "sample_weights": "how local samples are drawn",
     "ascend": "where the second gradient is taken",
@@ -35,6 +36,7 @@ SINGLE_HOOKS = {
 
 CONFLICTS = {
     ("equal_layouts", "heads"): "{} keeps whole models, but {} hands out heads of different widths",
+    ("classifier", "owns_head"): "{} replaces the classifier of the model, and {} decides what the head is",
     ("trains_all", "phases"): "{} derives a gradient of the whole model, but {} trains it in parts",
 }
 """What two client rules of a method may not have at once."""
@@ -91,9 +93,10 @@ class Method:
         for (one, other), text in CONFLICTS.items():
             if having(one) and having(other):
                 raise self.error(f"{text.format(having(one)[0], having(other)[0])}; drop one of them")
-        if self.selection.trains_head and having("owns_head"):
+        owners = having("owns_head") + having("classifier")
+        if self.selection.trains_head and owners:
             raise self.error(
-                f"selection {self.selection.key} trains the head of the global model, but {having('owns_head')[0]} "
+                f"selection {self.selection.key} trains the head of the global model, but {owners[0]} "
                 "decides what the head is; drop one of them, or choose selection=uniform"
             )
 
@@ -174,11 +177,13 @@ def plain(method: Method) -> Method:
 
 def asked_heads(
     method: Method, feature_dim: int, num_classes: int, num_clients: int, generators: Generators
-) -> dict[str, nn.Module]:
-    """The classifiers that the client rules and the selection ask for, by key."""
-    heads: dict[str, nn.Module] = {}
+) -> dict[str | None, nn.Module]:
+    """The classifiers that the client rules and the selection ask for, by key; None: the model's own."""
+    heads: dict[str | None, nn.Module] = {}
     for rule in (*method.client, method.selection):
-        heads |= rule.heads(feature_dim, num_classes, num_clients, generators)
+        heads.update(rule.heads(feature_dim, num_classes, num_clients, generators))
+        own = rule.classifier(feature_dim, num_classes, generators) if isinstance(rule, ClientRule) else None
+        heads |= {} if own is None else {None: own}
     return heads
 
 

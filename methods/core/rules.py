@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 import numpy as np
 from numpy.random import Generator
 from pydantic import BaseModel, ConfigDict, model_validator
-from torch import Tensor
+from torch import Tensor, nn
 
 from benchmark.errors import wrong
 from benchmark.registry import Registry
@@ -111,6 +111,7 @@ class ClientRule(StatefulRule):
         buffers: BatchNorm policy that replaces that of the run.
         reducers: How each upload is combined over clients.
         owns_head: Whether the rule decides what the classifier is; two such rules cannot be combined.
+        blind_ascent: Whether :meth:`ascend` reads no gradient: then a step takes one gradient only, at w + e.
     """
 
     personal: ClassVar[tuple[str, ...]] = ()
@@ -119,11 +120,20 @@ class ClientRule(StatefulRule):
     buffers: ClassVar[Literal["average", "local", "frozen"] | None] = None
     reducers: ClassVar[Mapping[str, Reducer]] = {}
     owns_head: ClassVar[bool] = False
+    blind_ascent: ClassVar[bool] = False
 
     @property
     def proximal(self) -> float:
         """mu of a term (mu/2) ||v - w||^2 that :meth:`correct` adds the gradient of; it is part of a_k."""
         return 0.0
+
+    def classifier(self, feature_dim: int, num_classes: int, generators: Generators) -> nn.Module | None:
+        """The model's classifier h -> C in place of the linear one; it is built once, with the model.
+
+        Its parameters are part of w, in the group ``head``; its buffers are averaged as BatchNorm's statistics are.
+        None: the linear one.
+        """
+        return None
 
     def send(self, server: State, client: int, view: RoundView) -> Message:
         """What goes down to ``client`` beyond w; ``view`` is the round before training.

@@ -77,14 +77,15 @@ def federation(
     augment: Callable[[Tensor], Tensor] | None = None,
     **spec: Any,
 ) -> FederatedRun:
-    """A run of ``method`` on ``problem``; ``w0`` replaces the first values of ``net``."""
+    """A run of ``method`` on ``problem``; ``w0`` replaces the first values of w."""
     method = method if isinstance(method, Method) else build(method)
     problem = replace(problem, augment=augment)
     draws = lambda purpose, *ids: np.random.default_rng([len(purpose), *ids])  # noqa: E731
     heads = asked_heads(method, net.feature_dim, problem.num_classes, len(problem.clients), draws)
     model = FlatModel(net, heads)
     if w0 is not None:
-        model.w.data.copy_(torch.from_numpy(w0))
+        first = torch.from_numpy(w0)[: len(model.w)]
+        model.w.data[: len(first)] = first
     schedule = Schedule(rounds, clients_per_round or len(problem.clients), lambda t: lr)
     return FederatedRun(
         problem, method, model, TrainConfig(**{"momentum": 0.0, **spec}), schedule, seed, order

@@ -1,11 +1,4 @@
-"""FedExP as a method of one's own: three rules of the server and none of the client, with values by hand.
-
-Jhunjhunwala, Wang, Joshi: FedExP: Speeding up Federated Averaging via Extrapolation, ICLR 2023. With M participants and
-the updates D_i,
-
-    eta_g = max(1, sum_i ||D_i||^2 / (2 M (||mean of D||^2 + eps))),    w <- w + eta_g mean of D,
-
-and the mean of the last two iterates answers, because the iterates swing around the optimum.
+"""FedExP, with values by hand: three rules of the server and none of the client.
 
 Two clients with gradients (v - 1) and 3 (v + 1), one step at rate 0.1, eps = 0.0025:
 from w = 0: D = .1, -.3, mean -.1: eta_g = .1 / (4 (.01 + .0025)) = 2, w = -.2;
@@ -14,59 +7,25 @@ From w = 3: D = -.2, -1.2, mean -.7: 1.48 / (4 (.49 + .0025)) < 1, so eta_g = 1,
 then D = -.13, -.99, mean -.56: (.0169 + .9801) / (4 (.3136 + .0025)) < 1, w = 1.74.
 """
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from federations import Quadratic, assert_resumes, federation, one_parameter, ones, run, with_rules
-from torch import Tensor
 
+from benchmark.config.compose import load_group
+from benchmark.config.merge import merge
 from benchmark.engine.federation import FederatedRun
 from benchmark.engine.views import server_view
-from methods.core.contexts import Federation, Predictor, RoundView, ServerView, State
-from methods.core.rules import Aggregator, Post, Prediction
+from methods.fedexp import Extrapolate
 
 EPS = 0.0025
 
 
-class Extrapolation(Aggregator):
-    """eta_g times the mean update."""
-
-    eps: float
-
-    def direction(self, updates: Tensor, p: Tensor, view: RoundView, state: State) -> tuple[Tensor, State]:
-        mean = updates.mean(dim=0)
-        spread = updates.square().sum() / (2 * len(updates) * (mean.square().sum() + self.eps))
-        return spread.clamp(min=1) * mean, state
-
-
-class LastTwo(Post):
-    """Keeps the last two iterates."""
-
-    def setup(self, federation: Federation) -> State:
-        return {"before": federation.w, "last": federation.w}
-
-    def apply(self, w: Tensor, dbar: Tensor, view: RoundView, state: State) -> tuple[Tensor, State]:
-        return w, {"before": state["last"], "last": w}
-
-
-class MeanOfLastTwo(Prediction):
-    """The mean of the two iterates answers."""
-
-    def predictors(self, view: ServerView) -> Iterator[Predictor]:
-        post = view.server["post"]
-        yield view.model(w=(post["before"] + post["last"]) / 2).logits
-
-
 def fedexp(w0: float = 0.0, rounds: int = 2) -> FederatedRun:
-    method = with_rules(
-        Quadratic(a=(1.0, 3.0), b=(1.0, -1.0)),
-        direction=Extrapolation(eps=EPS),
-        post=LastTwo(),
-        prediction=MeanOfLastTwo(),
-    )
+    config = merge(load_group("method", "fedexp"), {"server": {"direction": {"eps": EPS}}})
+    method = with_rules(Quadratic(a=(1.0, 3.0), b=(1.0, -1.0)), config=config)
     return federation(ones(1, 1), method, one_parameter(), lr=0.1, rounds=rounds, w0=np.array([w0]))
 
 
@@ -85,3 +44,20 @@ def test_the_iterates_and_their_mean(iterates: tuple[float, ...]) -> None:
 
 def test_a_run_goes_on_bit_for_bit(tmp_path: Path) -> None:
     assert_resumes(lambda seed: fedexp(float(seed), rounds=5), tmp_path)
+
+
+def test_weights_and_the_authors_eps() -> None:
+    """p = 1/4, 3/4, squared norms 4 and 1, mean (.5, .75): 1.75 / (2 (.8125 + .0625)) = 1, with 2 eps less.
+
+    With eps = .0125 it is 1.75 / 1.65, and 1.75 / 1.675 with the code's 2 eps.
+    """
+    updates, p = torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.tensor([0.25, 0.75], dtype=torch.float64)
+    mean = torch.tensor([0.5, 0.75])
+    for eps, variant, eta in [
+        (0.0625, "paper", 1.0),
+        (0.0625, "reference", 1.0),
+        (0.0125, "paper", 1.75 / 1.65),
+        (0.0125, "reference", 1.75 / 1.675),
+    ]:
+        found, _ = Extrapolate(eps=eps, variant=variant).direction(updates, p, None, {})
+        torch.testing.assert_close(found, eta * mean)

@@ -67,6 +67,9 @@ NEUTRAL = {
         "client": {"fedprox": {"mu": 0.0}},
         "server": {"optimizer": {"name": "lookahead", "lam": 0.0}},
     },
+    "fedexp": {"server": {"direction": {"name": "extrapolate", "eps": 1e9}}},
+    "fedlesam": {"client": {"fedlesam": {"rho": 0.0}}},
+    "fedgloss, at the server": {"server": {"optimizer": {"name": "fedgloss", "rho": 0.0}}},
 }
 
 
@@ -134,6 +137,8 @@ DRIFT = UNIFORM | {"post": {"name": "drift"}}
 DYN, DC = {"feddyn": {"alpha": 0.1}}, {"feddc": {"alpha": 0.1}}
 REP = {"fedrep": {"E_h": None, "E_b": 1}}
 SDC = {"fedsdc": {"rho": [0.4, 1.0], "dropout": 0.0, "diversity": True, "shuffle": True}}
+ETF, GELA = {"beta": 1.0, "gamma": 1.0, "absent": "one"}, {"E_W": 1.0}
+DIVERSE = load_group("selection", "feddiverse")
 PAC = {"lam": 1.0, "eta_head": 0.1, "E_head": 1}
 LD = {"name": "principal", "proportion": 0.8}
 ADAM = {"name": "adam", "beta1": 0.9, "beta2": 0.99, "lr": 0.01, "tau": 0.001}
@@ -176,6 +181,15 @@ VOTE, PERSONAL = {"name": "vote", "gamma": 1.0}, {"name": "personal"}
         ({"client": {"isfl": {"sigma": 0.1, "N_p": 0}}}, r"client\.isfl\.N_p: got 0"),
         ({"client": {"fedcm": {"alpha": 0.0}}}, r"client\.fedcm\.alpha: got 0\.0"),
         ({"client": {"fedsam": {"rho": -0.1}}}, r"client\.fedsam\.rho: got -0\.1"),
+        ({"client": {"fedgela": GELA, "fedetf": ETF}}, r"fedgela and fedetf both decide what the classifier is"),
+        ({"client": {"fedgela": GELA} | REP, "prediction": PERSONAL}, r"fedgela replaces .*fedrep decides"),
+        ({"client": {"fedgela": GELA}, "selection": DIVERSE}, r"feddiverse trains the head .*but fedgela decides"),
+        ({"client": {"fedetf": ETF | {"gamma": 0.0}}}, r"client\.fedetf\.gamma: got 0\.0"),
+        ({"client": {"fedlesam": {"rho": 0.1}, "fedsam": {"rho": 0.1}}}, r"fedlesam and fedsam .*second gradient"),
+        ({"client": {"fedgloss": {"beta": 1.0}}}, r"fedgloss needs 'fedgloss' in method\.server\.post; got none"),
+        ({"server": UNIFORM | {"post": {"name": "fedgloss"}}}, r"fedgloss needs 'fedgloss' in .*optimizer; got add"),
+        ({"prediction": {"name": "last_two"}}, r"last_two needs 'last_two' in method\.server\.post; got none"),
+        ({"server": {"direction": {"name": "extrapolate", "eps": 0.0}}}, r"direction\.eps: got 0\.0"),
         ({"server": {"optimizer": {"name": "lookahead", "lam": 1.0}}}, r"optimizer\.lam: got 1\.0"),
         ({"server": {"optimizer": ADAM | {"tau": 0.0}}}, r"optimizer\.tau: got 0\.0"),
         ({"server": {"optimizer": ADAM | {"beta1": 1.0}}}, r"optimizer\.beta1: got 1\.0"),

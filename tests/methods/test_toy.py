@@ -106,6 +106,38 @@ def fedacg(turns: Sequence[Round], rho: float) -> list[float]:
     return found
 
 
+def extrapolated(w: float, updates: Sequence[float]) -> float:
+    """eps = 0.001."""
+    mean = sum(updates) / len(updates)
+    return w + max(1.0, sum(d * d for d in updates) / len(updates) / (2 * (mean**2 + 0.001))) * mean
+
+
+def fedlesam(turns: Sequence[Round], rho: float) -> list[float]:
+    """rho = 0.1 uphill of the way since the client's last round: on a parabola the gradient grows by a_k times that."""
+    found, old = [START], dict[int, float]()
+    for chosen in turns:
+        w = found[-1]
+        up = {k: 0.1 * ((old[k] > w) - (old[k] < w)) if k in old else 0.0 for k in chosen}
+        found.append(mean(w, [local(k, w, rho, delta=A[k] * up[k]) for k in chosen]))
+        old |= dict.fromkeys(chosen, w)
+    return found
+
+
+def fedgloss(turns: Sequence[Round], rho: float) -> list[float]:
+    """rho = rho_l = 0.15, beta = 10; K is how many clients ever take part."""
+    num_clients = len({k for chosen in turns for k in chosen})
+    found, pseudo, sigma, sigmas = [START], 0.0, 0.0, [0.0] * 3
+    for chosen in turns:
+        sent = found[-1] + 0.15 * ((pseudo > 0) - (pseudo < 0))
+        updates = {k: local(k, sent, rho, e=0.15, mu=0.1, delta=-sigmas[k]) for k in chosen}
+        for k, update in updates.items():
+            sigmas[k] -= update / 10
+        sigma -= sum(updates.values()) / 10 / num_clients
+        pseudo = -sum(updates.values()) / len(updates)
+        found.append(found[-1] - pseudo - 10 * sigma)
+    return found
+
+
 FEDAVG = "the rounds of FedAvg"
 OPTIMUM = "the minimum of the mean loss"
 SDC = {"server": lambda: next(momentum(0.5, 1.0))}
@@ -156,6 +188,11 @@ EXPECTED: dict[str, Any] = {
         "change": {"client": {"fedprox": {"mu": 0.1}}, "server": {"optimizer": {"lam": 0.5}}},
         "way": fedacg,
     },
+    "fedexp": {"server": lambda: extrapolated},
+    "fedlesam": {"way": fedlesam},
+    "fedgloss": {"way": fedgloss},
+    "fedetf": FEDAVG,  # one class: its loss is 0
+    "fedgela": FEDAVG,  # one class
 }
 BESIDE_PROTOTYPES = ("feddc", "feddyn", "fednova", "fedprox", "moon")
 """With prototypes nothing changes, as there is one class: nothing to contrast."""
