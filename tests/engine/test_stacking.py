@@ -26,7 +26,7 @@ from methods.core.contexts import Batch, ClientContext, Loss, Message, State, Tr
 from methods.core.method import build
 from methods.core.rules import ClientRule
 
-ALONE = {name: "the hook ascend" for name in ("fedgloss", "fedlesam", "fedsam")} | {
+ALONE = dict.fromkeys(("fedgloss", "fedlesam", "fedsam"), "the hook ascend") | {
     f"fedsdc{form}": "classifiers of different shapes" for form in ("", "_m1", "_m2", "_m3", "_plus")
 }
 """Methods whose clients are trained one by one, and the reason that the log gives."""
