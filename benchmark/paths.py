@@ -1,14 +1,16 @@
 """Where FedTables looks for code, configuration and printed numbers: in repositories of the user, and in this checkout.
 
 ``FEDTABLES_PATH=/my/repo:/another`` names repositories. Each may hold ``methods/``, ``partitions/``, ``datasets/``,
-``conf/<group>/`` and ``results/published/``, as the checkout does. This module is loaded before all others, and so
-imports nothing slow at its top.
+``conf/<group>/`` and ``results/published/``, as the checkout does. This module is loaded before all others but the
+errors.
 """
 
 import os
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
+
+from benchmark.errors import ConfigError, wrong
 
 VARIABLE = "FEDTABLES_PATH"
 
@@ -38,8 +40,6 @@ PUBLISHED = ROOT / "results" / "published"
 
 def require_repositories() -> None:
     """Raise `ConfigError` if the variable names a folder that holds nothing that FedTables looks for."""
-    from benchmark.errors import ConfigError, wrong
-
     for folder in REPOSITORIES:
         if not any((folder / part).is_dir() for part in PARTS):
             raise ConfigError(wrong(VARIABLE, str(folder), f"folders that hold one of {', '.join(PARTS)}"))
@@ -47,8 +47,6 @@ def require_repositories() -> None:
 
 def require_packages() -> None:
     """Raise `ConfigError` if another package has the name of one of ours, as Hugging Face's `datasets` does."""
-    from benchmark.errors import ConfigError
-
     for package in PACKAGES:
         spec = find_spec(package)
         origin = Path(spec.origin).resolve() if spec and spec.origin else None
@@ -61,8 +59,6 @@ def require_packages() -> None:
 
 def take_config_dir(words: Sequence[str]) -> list[str]:
     """Words of a command without ``--config-dir DIR``, which is searched for configuration files as well."""
-    from benchmark.errors import ConfigError, wrong
-
     rest = list(words)
     for place, word in enumerate(words):
         option, equals, folder = word.partition("=")
@@ -100,8 +96,6 @@ def published_file(name: str) -> Path:
 
 
 def _only(name: str, places: list[Path]) -> Path | None:
-    from benchmark.errors import ConfigError
-
     there = [path for path in places if path.is_file()]
     if len(there) > 1:
         raise ConfigError(f"{name} is there twice: {' and '.join(map(str, there))}. Rename one of them.")
