@@ -1,16 +1,13 @@
 """Where FedTables looks for code, configuration and printed numbers: in repositories of the user, and in this checkout.
 
 ``FEDTABLES_PATH=/my/repo:/another`` names repositories. Each may hold ``methods/``, ``partitions/``, ``datasets/``,
-``conf/<group>/`` and ``results/published/``, as the checkout does. This module is loaded before all others but the
-errors.
+``conf/<group>/`` and ``results/published/``, as the checkout does. This module is loaded before all others, and so
+imports nothing slow at its top.
 """
 
 import os
-from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
-
-from benchmark.errors import ConfigError, wrong
 
 VARIABLE = "FEDTABLES_PATH"
 
@@ -38,15 +35,13 @@ CONF = ROOT / "conf"
 PUBLISHED = ROOT / "results" / "published"
 
 
-def require_repositories() -> None:
-    """Raise `ConfigError` if the variable names a folder that holds nothing that FedTables looks for."""
-    for folder in REPOSITORIES:
-        if not any((folder / part).is_dir() for part in PARTS):
-            raise ConfigError(wrong(VARIABLE, str(folder), f"folders that hold one of {', '.join(PARTS)}"))
+def require_usable() -> None:
+    """Raise `ConfigError` if the variable names a folder that holds nothing that FedTables looks for.
 
+    Also if another package has the name of one of ours, as Hugging Face's `datasets` does.
+    """
+    from benchmark.errors import ConfigError, wrong
 
-def require_packages() -> None:
-    """Raise `ConfigError` if another package has the name of one of ours, as Hugging Face's `datasets` does."""
     for package in PACKAGES:
         spec = find_spec(package)
         origin = Path(spec.origin).resolve() if spec and spec.origin else None
@@ -55,22 +50,9 @@ def require_packages() -> None:
                 f"another package called {package!r} ({origin or 'without a file'}) comes before that of "
                 f"FedTables. Use an environment without it, or put the checkout first: PYTHONPATH={ROOT}."
             )
-
-
-def take_config_dir(words: Sequence[str]) -> list[str]:
-    """Words of a command without ``--config-dir DIR``, which is searched for configuration files as well."""
-    rest = list(words)
-    for place, word in enumerate(words):
-        option, equals, folder = word.partition("=")
-        if option == "--config-dir":
-            path = Path(folder if equals else "".join(words[place + 1 : place + 2]))
-            if not path.is_dir() or not path.name:
-                raise ConfigError(wrong("--config-dir", str(path), "a folder like conf/"))
-            if path.resolve() not in CONF_FOLDERS:
-                CONF_FOLDERS.insert(0, path.resolve())
-            del rest[place : place + (1 if equals else 2)]
-            break
-    return rest
+    for folder in REPOSITORIES:
+        if not any((folder / part).is_dir() for part in PARTS):
+            raise ConfigError(wrong(VARIABLE, str(folder), f"folders that hold one of {', '.join(PARTS)}"))
 
 
 def packages_of(package: str) -> list[str]:
@@ -96,6 +78,8 @@ def published_file(name: str) -> Path:
 
 
 def _only(name: str, places: list[Path]) -> Path | None:
+    from benchmark.errors import ConfigError
+
     there = [path for path in places if path.is_file()]
     if len(there) > 1:
         raise ConfigError(f"{name} is there twice: {' and '.join(map(str, there))}. Rename one of them.")

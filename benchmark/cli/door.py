@@ -3,10 +3,11 @@
 import contextlib
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from benchmark.cli import COMMANDS, entry
 from benchmark.errors import ConfigError, UserError, printable, wrong
-from benchmark.paths import require_packages, require_repositories, take_config_dir
+from benchmark.paths import CONF_FOLDERS, require_usable
 from benchmark.sources import place_of
 from benchmark.system import OPEN_FILES, explain, require_open_files
 
@@ -57,9 +58,24 @@ def _carry_out(words: Sequence[str]) -> int:
         print(f"usage: python -m benchmark {name} {expected}\n\n{text}")
         return 0
     require_open_files(OPEN_FILES)
-    require_packages()
-    require_repositories()
+    require_usable()
     return entry(name)(take_config_dir(words[1:]))
+
+
+def take_config_dir(words: Sequence[str]) -> list[str]:
+    """Words of a command without ``--config-dir DIR``, which is searched for configuration files as well."""
+    rest = list(words)
+    for place, word in enumerate(words):
+        option, equals, folder = word.partition("=")
+        if option == "--config-dir":
+            path = Path(folder if equals else "".join(words[place + 1 : place + 2]))
+            if not path.is_dir() or not path.name:
+                raise ConfigError(wrong("--config-dir", str(path), "a folder like conf/"))
+            if path.resolve() not in CONF_FOLDERS:
+                CONF_FOLDERS.insert(0, path.resolve())
+            del rest[place : place + (1 if equals else 2)]
+            break
+    return rest
 
 
 def say(line: str) -> None:
