@@ -5,9 +5,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from benchmark import paths
 from benchmark.cli import COMMANDS, entry
 from benchmark.errors import ConfigError, UserError, printable, wrong
-from benchmark.paths import CONF_FOLDERS, require_usable
 from benchmark.sources import place_of
 from benchmark.system import OPEN_FILES, explain, require_open_files
 
@@ -58,7 +58,7 @@ def _carry_out(words: Sequence[str]) -> int:
         print(f"usage: python -m benchmark {name} {expected}\n\n{text}")
         return 0
     require_open_files(OPEN_FILES)
-    require_usable()
+    paths.require_usable()
     return entry(name)(take_config_dir(words[1:]))
 
 
@@ -71,8 +71,8 @@ def take_config_dir(words: Sequence[str]) -> list[str]:
             path = Path(folder if equals else "".join(words[place + 1 : place + 2]))
             if not path.is_dir() or not path.name:
                 raise ConfigError(wrong("--config-dir", str(path), "a folder like conf/"))
-            if path.resolve() not in CONF_FOLDERS:
-                CONF_FOLDERS.insert(0, path.resolve())
+            if path.resolve() not in paths.CONF_FOLDERS:
+                paths.CONF_FOLDERS.insert(0, path.resolve())
             del rest[place : place + (1 if equals else 2)]
             break
     return rest
