@@ -6,18 +6,6 @@ import os
 import sys
 from collections.abc import Sequence
 
-from benchmark.cli import COMMANDS, entry
-
-HELP = {"-h", "--help"}
-
-USAGE = "\n".join(
-    [
-        "usage: python -m benchmark COMMAND [key=value ...]     (COMMAND --help: its options)",
-        "",
-        *(f"  {name:<10} {words}{': ' * bool(words)}{text}" for name, (text, words) in COMMANDS.items()),
-    ]
-)
-
 
 def main(words: Sequence[str]) -> int:
     """Run one command; its exit code.
@@ -26,62 +14,17 @@ def main(words: Sequence[str]) -> int:
     the output).
     """
     try:
-        return _answered(words)
-    except KeyboardInterrupt:  # perhaps during the first imports
+        from benchmark.cli.door import answer  # the first imports can be stopped as well
+
+        return answer(words)
+    except KeyboardInterrupt:
         _say("stopped")
         return 130
 
 
-def _answered(words: Sequence[str]) -> int:
-    from benchmark.errors import UserError
-    from benchmark.system import explain
-
-    try:
-        try:
-            return _carry_out(words)
-        finally:
-            sys.stdout.flush()
-    except UserError as error:
-        _say(f"error: {error}")
-        return 2
-    except BrokenPipeError:
-        return 141
-    except Exception as error:
-        message = explain(error, "the output")
-        if message is None:
-            raise
-        _say(f"error: {message}")
-        return 2
-
-
-def _carry_out(words: Sequence[str]) -> int:
-    from benchmark.errors import ConfigError, wrong
-    from benchmark.paths import require_packages, require_repositories, take_config_dir
-    from benchmark.system import OPEN_FILES, require_open_files
-
-    if not words or words[0] in HELP | {"help"}:
-        print(USAGE)
-        return 0 if words else 2
-    name = words[0]
-    if name not in COMMANDS:
-        raise ConfigError(wrong("command", name, f"one of: {', '.join(COMMANDS)}", known=COMMANDS))
-    # Those that come after analyse NAME and partition show are read by the commands themselves.
-    asked = HELP & set(words[1:] if name in ("list", "data") else words[1:2])
-    if asked and name in ("analyse", "list", "data", "partition"):
-        text, expected = COMMANDS[name]
-        print(f"usage: python -m benchmark {name} {expected}\n\n{text}")
-        return 0
-    require_open_files(OPEN_FILES)
-    require_packages()
-    require_repositories()
-    return entry(name)(take_config_dir(words[1:]))
-
-
 def _say(line: str) -> None:
-    from benchmark.errors import printable
-
     with contextlib.suppress(OSError):  # the terminal may be closed
-        print(printable(line), file=sys.stderr, flush=True)
+        print(line, file=sys.stderr, flush=True)
 
 
 def start() -> int:

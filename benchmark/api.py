@@ -16,10 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, overload
 
-from benchmark.paths import require_packages, require_repositories
+from benchmark.paths import require_usable
 
-require_packages()
-require_repositories()
+require_usable()
 
 import pandas as pd  # noqa: E402 (behind the check that the packages below are ours)
 

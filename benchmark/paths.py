@@ -6,7 +6,6 @@ imports nothing slow at its top.
 """
 
 import os
-from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -36,18 +35,12 @@ CONF = ROOT / "conf"
 PUBLISHED = ROOT / "results" / "published"
 
 
-def require_repositories() -> None:
-    """Raise `ConfigError` if the variable names a folder that holds nothing that FedTables looks for."""
+def require_usable() -> None:
+    """Raise `ConfigError` if the variable names a folder that holds nothing that FedTables looks for.
+
+    Also if another package has the name of one of ours, as Hugging Face's `datasets` does.
+    """
     from benchmark.errors import ConfigError, wrong
-
-    for folder in REPOSITORIES:
-        if not any((folder / part).is_dir() for part in PARTS):
-            raise ConfigError(wrong(VARIABLE, str(folder), f"folders that hold one of {', '.join(PARTS)}"))
-
-
-def require_packages() -> None:
-    """Raise `ConfigError` if another package has the name of one of ours, as Hugging Face's `datasets` does."""
-    from benchmark.errors import ConfigError
 
     for package in PACKAGES:
         spec = find_spec(package)
@@ -57,24 +50,9 @@ def require_packages() -> None:
                 f"another package called {package!r} ({origin or 'without a file'}) comes before that of "
                 f"FedTables. Use an environment without it, or put the checkout first: PYTHONPATH={ROOT}."
             )
-
-
-def take_config_dir(words: Sequence[str]) -> list[str]:
-    """Words of a command without ``--config-dir DIR``, which is searched for configuration files as well."""
-    from benchmark.errors import ConfigError, wrong
-
-    rest = list(words)
-    for place, word in enumerate(words):
-        option, equals, folder = word.partition("=")
-        if option == "--config-dir":
-            path = Path(folder if equals else "".join(words[place + 1 : place + 2]))
-            if not path.is_dir() or not path.name:
-                raise ConfigError(wrong("--config-dir", str(path), "a folder like conf/"))
-            if path.resolve() not in CONF_FOLDERS:
-                CONF_FOLDERS.insert(0, path.resolve())
-            del rest[place : place + (1 if equals else 2)]
-            break
-    return rest
+    for folder in REPOSITORIES:
+        if not any((folder / part).is_dir() for part in PARTS):
+            raise ConfigError(wrong(VARIABLE, str(folder), f"folders that hold one of {', '.join(PARTS)}"))
 
 
 def packages_of(package: str) -> list[str]:

@@ -9,19 +9,4 @@ from datasets.core.base import DataError, Dataset, Facts, RawDataset, Split
 from datasets.core.prepare import is_prepared, load, locate, require_raw_files
 from datasets.core.registry import describe, facts, names
 
-__all__ = [
-    "DataError",
-    "Dataset",
-    "Facts",
-    "RawDataset",
-    "Split",
-    "describe",
-    "facts",
-    "is_prepared",
-    "load",
-    "locate",
-    "names",
-    "require_raw_files",
-]
-
 __path__ += packages_of(__name__)

@@ -5,15 +5,4 @@ from partitions.core.base import Partitioner, PartitionError, Population
 from partitions.core.registry import make, names, partition
 from partitions.core.store import Partition, make_partition
 
-__all__ = [
-    "Partition",
-    "PartitionError",
-    "Partitioner",
-    "Population",
-    "make",
-    "make_partition",
-    "names",
-    "partition",
-]
-
 __path__ += packages_of(__name__)

@@ -7,6 +7,7 @@ import pytest
 
 from benchmark import api
 from benchmark.errors import ConfigError
+from benchmark.runs.status import RunResult, RunState
 
 TINY = {"partition": "iid", "train": {"rounds": 2, "epochs": 1}, "evaluation": {"every": 1}}
 
@@ -90,3 +91,14 @@ def test_a_run_that_fails_raises_with_the_end_of_its_log(monkeypatch: pytest.Mon
         api.RunFailed, match=r"(?s)on purpose.*The end of results/runs/.*log\.txt.*Traceback.*broken"
     ):
         api.run(method="fedprox", **TINY)
+
+
+def test_a_call_that_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api, "carry_out", lambda *_: RunResult(RunState.INTERRUPTED))
+    monkeypatch.setattr(api, "make_tables", lambda _: (130, []))
+    for call in (lambda: api.run(**TINY), lambda: api.table("fedmr_table1")):
+        with pytest.raises(KeyboardInterrupt):
+            call()
+    monkeypatch.setattr(api, "make_tables", lambda _: (0, []))
+    with pytest.raises(ConfigError, match="an analysis makes it"):
+        api.table("fedmr_table1")

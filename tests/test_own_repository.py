@@ -120,7 +120,6 @@ def test_its_test(fedtables: Call, repository: Path) -> None:
     ("file", "words"),
     [
         ("methods/fedprox.py", ("run", "method=fedprox")),
-        ("conf/method/fedprox.yaml", ("run", "method=fedprox")),
         ("conf/table/fedmr_table1.yaml", ("table", "name=fedmr_table1")),
         ("conf/figure/fedmr_figure4.yaml", ("figure", "paper=fedmr", "figure=4")),
     ],
@@ -130,25 +129,3 @@ def test_a_name_in_two_places(fedtables: Call, repository: Path, file: str, word
     shutil.copyfile(ROOT / file, repository / file)
     message = refused(fedtables(*words))
     assert str(repository / file) in message and f"{file} " in message.replace(str(repository / file), "")
-
-
-def test_a_folder_of_configuration_files_alone(fedtables: Call, repository: Path) -> None:
-    conf = str(repository / "conf")
-    for words in (["--config-dir", conf], [f"--config-dir={conf}"]):
-        done = fedtables("run", *words, "method=logit_squeezing", "--cfg", "job", FEDTABLES_PATH="")
-        assert done.returncode == 0 and "lam: 0.01" in done.stdout, done.stderr
-    again = fedtables("run", "--config-dir", conf, "method=logit_squeezing", "--cfg", "job")
-    assert again.returncode == 0, "the folder of a repository is no second place"
-    assert "expected a folder like conf/" in refused(fedtables("run", "--config-dir", "nowhere"))
-
-
-def test_a_path_with_nothing_in_it(fedtables: Call, tmp_path: Path) -> None:
-    assert "FEDTABLES_PATH: got" in refused(fedtables("list", FEDTABLES_PATH=str(tmp_path / "nowhere")))
-
-
-def test_another_package_of_one_of_our_names(fedtables: Call, tmp_path: Path) -> None:
-    folder = tmp_path / "installed" / "datasets"
-    folder.mkdir(parents=True)
-    (folder / "__init__.py").touch()
-    message = refused(fedtables("list", PYTHONPATH=f"{folder.parent}{os.pathsep}{ROOT}"))
-    assert f"{folder}/__init__.py" in message and f"PYTHONPATH={ROOT}" in message

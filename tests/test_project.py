@@ -248,7 +248,7 @@ def code_lines(document: Path) -> list[str]:
 
 def test_documents_name_only_what_exists() -> None:
     """Commands, make's targets and variables, and files."""
-    from benchmark.__main__ import COMMANDS
+    from benchmark.cli import COMMANDS
 
     makefile = (ROOT / "Makefile").read_text()
     targets = set(re.findall(r"^([a-z0-9-]+):", makefile, re.MULTILINE))

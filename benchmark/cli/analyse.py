@@ -12,11 +12,10 @@ def main(words: Sequence[str]) -> int:
     analysis = find(words[0] if words and "=" not in words[0] else "")
     kind: Any = type("AnalyseOptions", (OutOption, analysis.options), {})
     options = parse(words[1:], f"analyse {analysis.name}", kind)
-    from benchmark.reports.render import terminal
-    from benchmark.reports.write import write
+    from benchmark.reports import write
 
     table = analysis.compute(options)
-    print(terminal.render(table), end="")
+    write.show(table, with_notes=True)
     preset = getattr(options, "preset", "quick")
-    print(write(table, options.out or options.results / "tables" / preset))
+    print(write.write(table, options.out or options.results / "tables" / preset))
     return 0

@@ -1,7 +1,8 @@
 """``python -m benchmark document``: write the pages of docs/reference from the code, or check them."""
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 
 from benchmark.cli.options import OutOption, parse
@@ -13,23 +14,18 @@ FOLDER = ROOT / "docs" / "reference"
 
 def main(words: Sequence[str]) -> int:
     """Write the pages; ``check``: exit code 1 if one is out of date."""
-    return write_pages(words, "document", FOLDER, _pages)
+    return write_pages(words, "document", FOLDER, "benchmark.cli.reference")
 
 
-def _pages() -> Mapping[str, str]:
-    from benchmark.cli.reference import pages  # with it PyTorch
+def write_pages(words: Sequence[str], command: str, folder: Path, module: str) -> int:
+    """The command ``COMMAND [check] [out=FOLDER]``: write pages, or check them; exit code 1 if one is outdated.
 
-    return pages()
-
-
-def write_pages(
-    words: Sequence[str], command: str, folder: Path, pages: Callable[[], Mapping[str, str]]
-) -> int:
-    """The command ``COMMAND [check] [out=FOLDER]``: write pages, or check them; exit code 1 if one is outdated."""
+    ``module`` has a function ``pages``. It is imported after the words have been checked, since most need PyTorch.
+    """
     checking = bool(words) and words[0] == "check"
     folder = parse(words[checking:], f"{command} [check]", OutOption).out or folder
     code = 0
-    for name, text in pages().items():
+    for name, text in import_module(module).pages().items():
         path, new = folder / f"{name}.md", text.encode()
         if not checking:
             write_with_folder(path, new)

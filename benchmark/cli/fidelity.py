@@ -33,13 +33,7 @@ def main(words: Sequence[str]) -> int:
     """Write the document; ``check``: exit code 1 if it is out of date; ``effects``: run, measure, note."""
     if words and words[0] == "effects":
         return _effects(parse(words[1:], "fidelity effects", FidelityOptions))
-    return write_pages(words, "fidelity", ROOT / "docs", _pages)
-
-
-def _pages() -> dict[str, str]:
-    from benchmark.fidelity.document import render
-
-    return {"fidelity": render(load())}
+    return write_pages(words, "fidelity", ROOT / "docs", "benchmark.fidelity.document")
 
 
 def _effects(options: FidelityOptions) -> int:

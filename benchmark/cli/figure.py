@@ -1,10 +1,7 @@
 """``python -m benchmark figure``: run what a figure needs, draw it, write picture, numbers (CSV) and caption."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pydantic import Field, PositiveInt
 
@@ -15,12 +12,9 @@ from benchmark.errors import ConfigError, wrong
 from benchmark.experiments.figures import FigureSpec, find_figures
 from benchmark.experiments.plan import Cells
 from benchmark.experiments.selection import TableChoice, plan_cells
-from benchmark.runs.files import storing, write_atomically
+from benchmark.runs.files import write_atomically
 from benchmark.runs.index import RunIndex
 from benchmark.runs.store import ResultsFolder
-
-if TYPE_CHECKING:
-    from benchmark.figures.registry import Drawing, Request
 
 
 class FigureOptions(PresetOptions):
@@ -40,7 +34,7 @@ def main(words: Sequence[str]) -> int:
     options = parse(words, "figure", FigureOptions)
     preset = options.preset
     figures = [(spec, spec.settings(preset)) for spec in _figures(options)]
-    from benchmark.figures.registry import Request, find
+    from benchmark.figures import registry
 
     index = RunIndex(ResultsFolder(options.results, options.stale).open())
     extra = run_settings(index.results, options) | {"dataset": {"options": options.dataset_options}}
@@ -49,15 +43,15 @@ def main(words: Sequence[str]) -> int:
         cells = Cells()
         if spec.runs is not None and spec.whole is not None:
             cells = plan_cells(spec.whole, spec.runs, options, extra)
-        requests.append(Request(spec, preset, settings, cells, index, extra, options.seeds))
-    drawings = [find(spec.kind) for spec, _ in figures]
+        requests.append(registry.Request(spec, preset, settings, cells, index, extra, options.seeds))
+    drawings = [registry.find(spec.kind) for spec, _ in figures]
     plans = [(request.runs, request.cells) for request in requests if request.spec.runs is not None]
     folder = options.out or options.results / "figures" / preset
     with run_missing(options, index, plans) as code:
         if code == 130:
             return code
         for draw, request in zip(drawings, requests, strict=True):
-            print(f"{_write(draw(request), request, folder, options.remarks)}.{{png,pdf,csv,md}}")
+            print(f"{registry.write(draw(request), request, folder, options.remarks)}.{{png,pdf,csv,md}}")
     print(_write_gallery(folder, preset))
     return code
 
@@ -71,36 +65,6 @@ def _figures(options: FigureOptions) -> list[FigureSpec]:
         return [specs[options.name]]
     figures = find_figures(options.paper, options.figure)
     return [spec for spec in figures if options.figure is not None or options.preset in spec.presets]
-
-
-def _write(drawing: Drawing, request: Request, folder: Path, remarks: Sequence[str]) -> Path:
-    """Write the files of a figure, with ``remarks`` below its caption; their path without an ending."""
-    from benchmark.reports import notes, pictures
-    from benchmark.reports.render.csv import to_csv
-
-    spec, stem = request.spec, folder / request.spec.name
-    lines = [
-        f"# {spec.title}",
-        f"![{spec.title}]({spec.name}.png)",
-        " ".join(spec.caption.split()),
-        *drawing.remarks,
-    ]
-    tuned = {key: cell.chosen for key, cell in request.cells.items() if cell.chosen is not None}
-    if tuned:
-        lines.append("Hyper-parameters. " + " ".join(notes.tuning_lines(request.runs, tuned)))
-    lines += remarks
-    if request.preset != "paper":
-        lines.append(
-            f"Preset {request.preset}: other data or less of them, a smaller model and budget; not the paper's numbers."
-        )
-    pictures.fit(drawing.figure, pictures.WIDTHS[spec.size])
-    with storing(folder):
-        pictures.save(drawing.figure, stem)
-    data = to_csv(drawing.data, index=False).encode()
-    text = "\n\n".join(line for line in lines if line) + "\n"
-    write_atomically(stem.with_suffix(".csv"), data, durable=False)
-    write_atomically(stem.with_suffix(".md"), text.encode(), durable=False)
-    return stem
 
 
 def _write_gallery(folder: Path, preset: str) -> Path:

@@ -49,14 +49,11 @@ def write_report(
 
     ``asked``: names of the tables that come first on the page; if left out, those that were selected.
     """
-    tables = _tables(query)
-    plans = [*tables, *(_sweeps(index) if not query.selects else [])]
-    import pandas as pd
-
-    from benchmark.reports import collect, details, layout
-    from benchmark.reports import tables as text_tables
+    selected = _tables(query)
+    from benchmark.reports import collect, details, layout, sweeps, tables
     from benchmark.reports.render.html import page
 
+    plans = [*selected, *(_sweeps(sweeps.read_words(index.results)) if not query.selects else [])]
     chapters, panels = load(), details.Details(index, query)
     newest, sections, absent, shown = 0.0, [], [], dict[str, RunState]()
     for spec, cells, command in plans:
@@ -79,11 +76,11 @@ def write_report(
         Counter(shown.values()),
         sections,
         absent,
-        [text_tables.text_table(file.stem, file.stem, pd.read_csv(file)) for file in _texts(query, names)],
+        list(map(tables.read_table, _texts(query, names))),
         {"cells": panels.cells, "partitions": panels.partitions},
         os.path.relpath(query.results, path.parent),
         time.strftime("%Y-%m-%d", time.gmtime(newest)) if newest else "",
-        asked or [spec.name for spec, *_ in tables if query.selects],
+        asked or [spec.name for spec, *_ in selected if query.selects],
     )
     write_with_folder(path, content.encode(), durable=False)
     return path
@@ -95,13 +92,12 @@ def _tables(query: TableQuery) -> list[tuple[TableSpec, Cells, str]]:
     return [(*plan, query.command(f"table name={plan[0].name} preset={query.preset}")) for plan in plans]
 
 
-def _sweeps(index: RunIndex) -> list[tuple[TableSpec, Cells, str]]:
-    """The sweeps of a results folder as tables, with the commands that repeat them."""
+def _sweeps(sweeps: Sequence[Sequence[str]]) -> list[tuple[TableSpec, Cells, str]]:
+    """Sweeps, of which the words are given, as tables, with the commands that repeat them."""
     from benchmark.cli.overrides import sweep  # with it Hydra
-    from benchmark.reports.sweeps import read_words
 
     plans = []
-    for words in read_words(index.results):
+    for words in sweeps:
         with contextlib.suppress(UserError):  # its files of conf are no longer there
             plans.append(
                 (*sweep(words).table(), shlex.join(["python", "-m", "benchmark", "run", "-m", *words]))

@@ -150,11 +150,10 @@ def _print_result(config: RunConfig, index: RunIndex) -> None:
 def _sweep(options: LaunchOptions, swept: Sweep, words: Sequence[str]) -> int:
     """Carry out what is missing of a sweep, and write and print its table."""
     with sweep_missing(options, swept) as (index, code):
-        from benchmark.reports.render import terminal
-        from benchmark.reports.sweeps import write_sweep
+        from benchmark.reports import sweeps, write
 
-        table, where = write_sweep(swept, words, index)
-        print(terminal.render(table, with_notes=False), end="")
+        table, where = sweeps.write_sweep(swept, words, index)
+        write.show(table)
         print(where)
         counts = Counter(index.state(run.config.key) for run in swept.runs)
         print(f"{counts.total()} runs: {in_words(counts)}")

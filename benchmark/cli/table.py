@@ -71,8 +71,7 @@ def make_tables(options: TableOptions) -> tuple[int, list[TableResults]]:
     """As the command: its exit code, and the results of the tables that are made of runs."""
     plans, analyses = plans_of(options, options), find_analyses(options)
     check_show([spec for spec, _ in plans], options.show, options.base)
-    from benchmark.reports import layout, write
-    from benchmark.reports.collect import collect
+    from benchmark.reports import collect, layout, write
 
     overview = RunOverview(RunIndex(ResultsFolder(options.results, options.stale).open()))
     folder = options.out or options.results / "tables" / options.preset
@@ -83,7 +82,7 @@ def make_tables(options: TableOptions) -> tuple[int, list[TableResults]]:
     def write_tables() -> None:
         """Write the tables from the runs that have ended so far."""
         overview.refresh(unique_runs([cells for _, cells in plans]))
-        results[:] = [collect(spec, options.preset, cells, overview.index) for spec, cells in plans]
+        results[:] = [collect.collect(spec, options.preset, cells, overview.index) for spec, cells in plans]
         for (spec, cells), result in zip(plans, results, strict=True):
             table = layout.as_table(result, options.show, options.base)
             # The whole table may lie in the folder of the preset.
@@ -104,7 +103,10 @@ def make_tables(options: TableOptions) -> tuple[int, list[TableResults]]:
             built = find(made.analysis).from_query(options)
             where = write.write(built, folder)
             written.append((built, f"{built.name}: by `analyse {made.analysis}`; {where}"))
-        _print_results(written, with_tables=sys.stdout.isatty() and code != 130)
+        for table, _ in written if sys.stdout.isatty() and code != 130 else ():
+            write.show(table)
+        for _, where in written:
+            print(where)
     if code != 130:
         print(f"report: {report_of_all(options, overview.index, [table.name for table, _ in written])}")
     return code, results
@@ -117,16 +119,6 @@ def _read_by(made: Sequence[PaperTable], options: TableOptions, index: RunIndex)
         part = options.model_copy(update={"columns": column})
         plans += plan_tables([spec_called(name)], part, run_settings(index.results, options))
     return plans
-
-
-def _print_results(written: Sequence[tuple[Table, str]], with_tables: bool) -> None:
-    """Print the tables, if asked to, then where they are."""
-    from benchmark.reports.render import terminal
-
-    for table, _ in written if with_tables else ():
-        print(terminal.render(table, with_notes=False), end="")
-    for _, where in written:
-        print(where)
 
 
 def _summary(overview: RunOverview, cells: Cells) -> str:

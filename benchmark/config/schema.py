@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import (
     AfterValidator,
@@ -25,9 +25,6 @@ from pydantic.fields import FieldInfo
 from benchmark.config.merge import Settings
 from benchmark.config.schedules import learning_rate
 from benchmark.errors import ConfigError
-
-if TYPE_CHECKING:
-    from methods.core.method import Method
 
 GROUPS = ("dataset", "partition", "model", "method", "selection")
 IDENTITY = (*GROUPS, "train", "evaluation", "precision")
@@ -261,24 +258,6 @@ class RunConfig(_Node):
     def key(self) -> str:
         """Folder of this run below ``results/runs``."""
         return f"{self.name}/seed{self.seed}"
-
-    def build_method(self) -> Method:
-        """The method's rules.
-
-        Raises:
-            MethodError: What does not exist or does not fit together.
-            ConfigError: The method needs data that this run does not hold out.
-        """
-        from methods.core.method import build  # imports torch, which reading results does not need
-
-        method = build(self.method, self.selection)
-        if method.prediction.needs_validation and not self.evaluation.validation:
-            raise ConfigError(
-                f"evaluation.validation: got 0, but prediction {method.prediction.key!r} of method {method.name!r} "
-                "chooses on a validation split. Set it to the share of every client's training data to hold out, "
-                "0.1 say."
-            )
-        return method
 
 
 def defaults(model: type[BaseModel] = RunConfig) -> Settings:

@@ -7,7 +7,6 @@ from pathlib import Path
 from benchmark.config.schema import RunConfig
 from benchmark.doctor import CheckResult, bad
 from benchmark.experiments import estimate
-from benchmark.experiments.estimate import RunBlock
 from benchmark.experiments.plan import unique_runs
 from benchmark.experiments.selection import TableQuery, find_tables, plan_tables
 
@@ -23,9 +22,11 @@ def runs_of(query: TableQuery, data: Path | None) -> Runs:
 
 def speed(runs: Runs, preset: str, device: str) -> Iterator[CheckResult]:
     """Samples per second of the network of median cost, measured, and hours of each paper, scaled from it."""
+    from benchmark.runs.cost import operations
+
     blocks = {paper: estimate.blocks(paper, runs_of_paper) for paper, runs_of_paper in runs.items()}
     networks = {block.network: block for parts in blocks.values() for block in parts}
-    costs = {network: operations(block) for network, block in networks.items()}
+    costs = {network: operations(block.run.model, block.facts) for network, block in networks.items()}
     block = sorted(networks.values(), key=lambda block: costs[block.network])[len(networks) // 2]
     pace = estimate.timed(block, device).seconds
     hours = {
@@ -40,21 +41,6 @@ def speed(runs: Runs, preset: str, device: str) -> Iterator[CheckResult]:
     long = max(hours.values()) > estimate.YEAR
     remedy = "That needs GPUs: device=cuda, or launcher=slurm" if long else ""
     yield CheckResult("hours", "note" if long else "ok", f"{shown}: {rough}", remedy)
-
-
-def operations(block: RunBlock) -> int:
-    """Operations of a network for one image, counted without computing them."""
-    import torch
-    from torch.utils.flop_counter import FlopCounterMode
-
-    from benchmark.models.networks import build_net
-
-    facts, model = block.facts, block.run.model
-    shape = (facts.channels, facts.size, facts.size)
-    parameters = {key: value for key, value in model.parameters.items() if key not in ("pretrained", "start")}
-    with torch.device("meta"), FlopCounterMode(display=False) as counter:
-        build_net(model.name, facts.classes, shape, parameters, 0).eval()(torch.empty(1, *shape))
-    return int(counter.get_total_flops())
 
 
 def data(paper: str, runs: Sequence[RunConfig], preset: str, asked: bool) -> CheckResult:

@@ -10,13 +10,12 @@ import json
 import math
 import platform
 import sys
-import time
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import datasets
 import partitions
@@ -171,42 +170,12 @@ def rates(blocks: Sequence[RunBlock], device: str, store: Path, again: bool = Fa
 
 def timed(block: RunBlock, device: str) -> Rate:
     """The rate of a round of one client, on so many random images that it takes about `SECONDS`."""
-    rate = _round(block, 2, device)
+    from benchmark.runs.cost import time_round
+
+    seconds, client_bytes = time_round(_small(block, 2, device))
     for _ in range(2):
-        rate = _round(block, max(2, int(SECONDS / rate.seconds)), device)
-    return rate
-
-
-def _round(block: RunBlock, samples: int, device: str) -> Rate:
-    import torch
-
-    from benchmark.runs.build import build_run
-    from benchmark.runs.data import load_data
-
-    torch.set_num_threads(block.run.runtime.threads)
-    run = _small(block, samples, device)
-    federation = build_run(run, load_data(run))
-    state = federation.initial_state()
-
-    def wait() -> float:
-        place = federation.problem.images.device
-        if place.type != "cpu":
-            torch.get_device_module(place).synchronize(place)
-        return time.perf_counter()
-
-    # The first round also chooses kernels and allocates memory, so it is not timed.
-    state, _ = federation.run_round(state)
-    began = wait()
-    state, _ = federation.run_round(state)
-    seconds = (wait() - began) / len(federation.problem.clients[0])
-    return Rate(seconds, sum(map(_bytes, state.clients.values())))
-
-
-def _bytes(value: Any) -> int:
-    """Memory of the tensors in nested mappings."""
-    if isinstance(value, Mapping):
-        return sum(map(_bytes, value.values()))
-    return int(getattr(value, "nbytes", 0))
+        seconds, client_bytes = time_round(_small(block, max(2, int(SECONDS / seconds)), device))
+    return Rate(seconds, client_bytes)
 
 
 def _small(block: RunBlock, samples: int, device: str) -> RunConfig:
@@ -252,8 +221,9 @@ def weights_needed(runs: Sequence[RunConfig]) -> dict[Path, WeightsFile]:
     wanting = [run for run in runs if {"pretrained", "start"} & run.model.parameters.keys()]
     if not wanting:
         return {}  # without importing torch
-    from benchmark.models.networks import wanted_weights
-    from benchmark.models.pretrained import weights_path
+    from benchmark.models import networks, pretrained
 
-    needed = [(run, wanted_weights(run.model)) for run in wanting]
-    return {weights_path(source, run.paths): source for run, source in needed if source is not None}
+    needed = [(run, networks.wanted_weights(run.model)) for run in wanting]
+    return {
+        pretrained.weights_path(source, run.paths): source for run, source in needed if source is not None
+    }

@@ -74,10 +74,9 @@ def check_names(run: RunConfig) -> None:
 def check_run(run: RunConfig) -> None:
     """Raise a `UserError` if a run cannot be built. Imports torch, after all that can be checked without it."""
     check_names(run)
-    from benchmark.models.networks import network_of
+    from benchmark.runs.build import check
 
-    network_of(run.model.name, run.model.parameters)
-    run.build_method()
+    check(run)
 
 
 def plan(

@@ -11,7 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from benchmark.experiments.metrics import METRICS
 from benchmark.fidelity import effects
-from benchmark.fidelity.ledger import Chapter, Effect, LedgerEntry, Value, table
+from benchmark.fidelity.ledger import Chapter, Effect, LedgerEntry, Value, load, table
 from benchmark.paths import PUBLISHED
 from benchmark.reports.notes import cell_label
 from benchmark.reports.render.markdown import escape_cell
@@ -21,6 +21,11 @@ PRESETS = ("quick", "small", "paper")
 
 Measured = Mapping[str, Mapping[tuple[str, ...], Mapping[str, str]]]
 """Preset -> what a line is about -> the line."""
+
+
+def pages() -> dict[str, str]:
+    """The text of the page by the name of its file."""
+    return {"fidelity": render(load())}
 
 
 def render(chapters: Sequence[Chapter], folder: Path = effects.EFFECTS_FOLDER) -> str:

@@ -3,6 +3,7 @@
 import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import matplotlib
@@ -16,6 +17,9 @@ from benchmark.errors import ConfigError, wrong
 from benchmark.experiments.figures import FigureSpec
 from benchmark.experiments.plan import Cells
 from benchmark.experiments.spec import Column, Row, TableSpec
+from benchmark.reports import notes, pictures
+from benchmark.reports.render.csv import to_csv
+from benchmark.runs.files import storing, write_atomically
 from benchmark.runs.index import RunIndex
 from benchmark.runs.status import RunState
 
@@ -130,3 +134,30 @@ def panels(
         figure = Figure(figsize=(width * columns, height * rows), layout="constrained")
         axes = figure.subplots(rows, columns, squeeze=False, height_ratios=heights)
     return figure, list(axes.flat)
+
+
+def write(drawing: Drawing, request: Request, folder: Path, remarks: Sequence[str]) -> Path:
+    """Write the files of a figure, with ``remarks`` below its caption; their path without an ending."""
+    spec, stem = request.spec, folder / request.spec.name
+    lines = [
+        f"# {spec.title}",
+        f"![{spec.title}]({spec.name}.png)",
+        " ".join(spec.caption.split()),
+        *drawing.remarks,
+    ]
+    tuned = {key: cell.chosen for key, cell in request.cells.items() if cell.chosen is not None}
+    if tuned:
+        lines.append("Hyper-parameters. " + " ".join(notes.tuning_lines(request.runs, tuned)))
+    lines += remarks
+    if request.preset != "paper":
+        lines.append(
+            f"Preset {request.preset}: other data or less of them, a smaller model and budget; not the paper's numbers."
+        )
+    pictures.fit(drawing.figure, pictures.WIDTHS[spec.size])
+    with storing(folder):
+        pictures.save(drawing.figure, stem)
+    data = to_csv(drawing.data, index=False).encode()
+    text = "\n\n".join(line for line in lines if line) + "\n"
+    write_atomically(stem.with_suffix(".csv"), data, durable=False)
+    write_atomically(stem.with_suffix(".md"), text.encode(), durable=False)
+    return stem

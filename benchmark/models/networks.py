@@ -151,10 +151,16 @@ class SmallCnn(TinyCnn):
 # Networks of timm ----------------------------------------------------------------------------------------------
 
 
-def _from_timm(name: str, num_classes: int, shape: Shape, **parameters: Any) -> Any:
+def _timm() -> Any:
     import timm  # It takes seconds to import, and the small networks do not need it.
 
-    return timm.create_model(name, pretrained=False, num_classes=num_classes, in_chans=shape[0], **parameters)
+    return timm
+
+
+def _from_timm(name: str, num_classes: int, shape: Shape, **parameters: Any) -> Any:
+    return _timm().create_model(
+        name, pretrained=False, num_classes=num_classes, in_chans=shape[0], **parameters
+    )
 
 
 def _split(network: Any, num_classes: int) -> Net:
@@ -198,9 +204,7 @@ class ResNet18GroupNorm(ResNet18):
 
     def net(self, num_classes: int, shape: Shape) -> Net:
         """As the class says."""
-        import timm
-
-        norm = partial(timm.layers.GroupNorm, num_groups=self.groups)
+        norm = partial(_timm().layers.GroupNorm, num_groups=self.groups)
         widths = _resnet_widths(self.width_multiplier, self.groups)
         return _resnet18(num_classes, shape, channels=widths, norm_layer=norm)
 
@@ -274,9 +278,7 @@ class MobileNetV2(PretrainedNetwork):
 
     def net(self, num_classes: int, shape: Shape) -> Net:
         """As the class says."""
-        import timm
-
-        norm = partial(timm.layers.GroupNormAct, num_groups=self.groups, eps=1e-6)
+        norm = partial(_timm().layers.GroupNormAct, num_groups=self.groups, eps=1e-6)
         name = f"mobilenetv2_{round(100 * self.width_multiplier):03}"
         network = _from_timm(name, num_classes, shape, norm_layer=norm, drop_path_rate=self.drop_path)
         return _split(network, num_classes)

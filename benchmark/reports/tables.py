@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from itertools import groupby
+from pathlib import Path
 
 import pandas as pd
 
@@ -90,3 +91,8 @@ def text_table(
     head, *columns = map(str, data.columns)
     block = ColumnBlock(head, tuple(columns), lines, (None,) * len(columns))
     return Table(name, title, data, (block,), tuple(Note((note,)) for note in notes))
+
+
+def read_table(path: Path) -> Table:
+    """A table that an analysis has written as CSV."""
+    return text_table(path.stem, path.stem, pd.read_csv(path))

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from benchmark.reports.render import csv, latex, markdown
+from benchmark.reports.render import csv, latex, markdown, terminal
 from benchmark.reports.tables import Table
 from benchmark.runs.files import write_with_folder
 
@@ -15,6 +15,11 @@ RENDERERS: dict[str, Callable[[Table], str]] = {
     "narrow.tex": partial(latex.render, layout=latex.NARROW),
     "md": markdown.render,
 }
+
+
+def show(table: Table, with_notes: bool = False) -> None:
+    """Print a table on the terminal."""
+    print(terminal.render(table, with_notes), end="")
 
 
 def write(table: Table, folder: Path) -> str:

@@ -17,12 +17,12 @@ from benchmark.engine.federation import FederatedRun
 from benchmark.engine.state import Problem, Schedule
 from benchmark.errors import ConfigError, wrong
 from benchmark.models.flat import FlatModel
-from benchmark.models.networks import build_net
+from benchmark.models.networks import build_net, network_of
 from benchmark.models.pretrained import read_weights
 from benchmark.runs.data import RunData
 from benchmark.system import GPU_MEMORY
 from benchmark.transforms.augmentation import Normalise, augmentation
-from methods.core.method import Method, asked_heads
+from methods.core.method import Method, asked_heads, build
 from methods.core.samples import Samples, TwoArrays
 
 EVALUATED_VALUES = 2**24
@@ -69,9 +69,32 @@ def state_bytes(place: str | None, device: torch.device, memory: float) -> float
     return 0.0 if place == "host" else STATES_SHARE * memory
 
 
+def check(config: RunConfig) -> None:
+    """Raise a `UserError` if there is no such network or method."""
+    network_of(config.model.name, config.model.parameters)
+    build_method(config)
+
+
+def build_method(config: RunConfig) -> Method:
+    """The method's rules.
+
+    Raises:
+        MethodError: What does not exist or does not fit together.
+        ConfigError: The method needs data that this run does not hold out.
+    """
+    method = build(config.method, config.selection)
+    if method.prediction.needs_validation and not config.evaluation.validation:
+        raise ConfigError(
+            f"evaluation.validation: got 0, but prediction {method.prediction.key!r} of method {method.name!r} "
+            "chooses on a validation split. Set it to the share of every client's training data to hold out, "
+            "0.1 say."
+        )
+    return method
+
+
 def build_run(config: RunConfig, data: RunData, stop: Callable[[], bool] = lambda: False) -> FederatedRun:
     """The federation that a configuration describes. ``stop`` is asked between clients."""
-    method = config.build_method()
+    method = build_method(config)
     device = choose_device(config.runtime.device)
     memory = limit_memory(device)
     problem = build_problem(config, data, device)

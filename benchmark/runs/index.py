@@ -11,6 +11,7 @@ from benchmark import digests
 from benchmark.engine.records import Record
 from benchmark.runs.status import ORIGIN, RunState, Status
 from benchmark.runs.store import DamagedError, ResultsFolder
+from datasets.core.prepare import current_fingerprint
 
 
 @dataclass
@@ -147,8 +148,6 @@ class RunIndex:
 
     def _has_other_data(self, status: Status) -> bool:
         if status.prepared and status.prepared not in self._prepared:
-            from datasets.core.prepare import current_fingerprint  # with it the libraries that read images
-
             self._prepared[status.prepared] = current_fingerprint(Path(status.prepared))
         fingerprint = self._prepared.get(status.prepared)
         return bool(digests.changed(status.builder)) if fingerprint is None else fingerprint != status.data

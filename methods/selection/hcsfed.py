@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from numpy.random import Generator
 from pydantic import Field
+from threadpoolctl import threadpool_limits
 from torch import Tensor
 
 from benchmark.errors import wrong
@@ -143,14 +144,12 @@ def compressed(values: np.ndarray, size: int) -> np.ndarray:
 
 def cluster(x: np.ndarray, clusters: int, rng: np.random.Generator) -> np.ndarray:
     """Cluster [K], 0 to clusters - 1, of each row of x [K, d'] by k-means; some are empty if rows are equal."""
-    from sklearn.cluster import KMeans  # slow to import, and needed once in a run
-    from sklearn.exceptions import ConvergenceWarning
-    from threadpoolctl import threadpool_limits
+    import sklearn.cluster  # slow to import, and needed once in a run
 
-    model = KMeans(clusters, n_init=10, tol=1e-12, random_state=int(rng.integers(2**31)))
+    model = sklearn.cluster.KMeans(clusters, n_init=10, tol=1e-12, random_state=int(rng.integers(2**31)))
     # Sums over several threads come in no fixed order.
     with threadpool_limits(limits=1), warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
+        warnings.simplefilter("ignore", sklearn.exceptions.ConvergenceWarning)
         return model.fit_predict(x)
 
 

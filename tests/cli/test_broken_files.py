@@ -173,3 +173,22 @@ def test_a_broken_table_stops_only_commands_that_need_it(
         assert err.count("warning: ") == ("mine_table1" in err) == ("name=" not in words), err
     for words in ("status paper=mine", "plan name=mine_table1", "table table=1"):
         assert "mine_table1" in refusal(words.split(), said)
+
+
+# Code of a data set or a partition, outside of a run ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("file", "words"),
+    [
+        ("datasets/standin/fake", "data prepare"),
+        ("partitions/iid", "partition show partition=iid partition.clients=2"),
+    ],
+)
+def test_an_error_in_code_names_its_line(
+    cli: Any, monkeypatch: pytest.MonkeyPatch, file: str, words: str
+) -> None:
+    monkeypatch.setattr(f"{file.replace('/', '.')}.np", None)
+    code, out, err = cli(*words.split(), "dataset=fake")
+    assert (code, err.count("error: "), "Traceback" in out + err) == (2, 1, False)
+    assert re.search(rf"error: AttributeError: .* \(in \S+, {file}\.py:\d+: `.*np\.", err), err

@@ -2,6 +2,8 @@
 
 import json
 import os
+import shutil
+from importlib.util import spec_from_file_location
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import yaml
 from command_line import FAKE_RUN, footprint, numbers
 from edited_code import Edit, edited  # noqa: F401
 
+from benchmark import paths
 from benchmark.__main__ import main
 from benchmark.cli import COMMANDS
 from benchmark.config.compose import group_names
@@ -225,3 +228,35 @@ def test_a_table_that_an_analysis_makes(cli: Any) -> None:
     assert (code, err) == (0, "")
     assert "fedmr_table3: by `analyse communication`" in out
     assert "11.182" in Path("results/tables/quick/fedmr_table3.csv").read_text()
+
+
+# Where things are looked for ---------------------------------------------------------------------------------------
+
+
+def test_a_folder_of_configuration_files_alone(
+    cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    conf = str(shutil.copytree(paths.ROOT / "docs/template/conf", tmp_path / "conf"))
+    for words in (["--config-dir", conf], [f"--config-dir={conf}"]):
+        monkeypatch.setattr(paths, "CONF_FOLDERS", [paths.CONF])
+        done = cli("run", *words, "method=logit_squeezing", "--cfg", "job")
+        assert done.code == 0 and "lam: 0.01" in done.out, done.err
+    again = cli("run", "--config-dir", conf, "method=logit_squeezing", "--cfg", "job")
+    assert again.code == 0 and len(paths.CONF_FOLDERS) == 2, "the folder is no second place"
+    assert "expected a folder like conf/" in cli("run", "--config-dir", "nowhere").err
+    file = shutil.copyfile(paths.CONF / "method/fedprox.yaml", f"{conf}/method/fedprox.yaml")
+    assert f"fedprox.yaml is there twice: {file} and" in cli("run", "method=fedprox").err
+
+
+def test_a_path_with_nothing_in_it(cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paths, "REPOSITORIES", [tmp_path / "nowhere"])
+    assert "FEDTABLES_PATH: got" in cli("list").err
+
+
+def test_another_package_of_one_of_our_names(
+    cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = tmp_path / "installed" / "datasets" / "__init__.py"
+    monkeypatch.setattr(paths, "find_spec", lambda name: spec_from_file_location(name, there))
+    code, _, message = cli("list")
+    assert code == 2 and str(there) in message and f"PYTHONPATH={paths.ROOT}" in message

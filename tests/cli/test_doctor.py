@@ -20,6 +20,7 @@ from benchmark.doctor import CheckResult, checks, machine, papers, services
 from benchmark.experiments import estimate
 from benchmark.launch.slurm.queue import SlurmQueue
 from benchmark.launch.slurm.settings import SlurmSettings
+from benchmark.runs.cost import operations
 from datasets.core.base import Facts
 
 
@@ -243,8 +244,8 @@ def test_hours_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
         return estimate.RunBlock("table", config, 1, Facts(10, 10, classes=4, channels=1, size=size), 360, 0)
 
     # A multiplication and an addition for each weight: pixels x 16 units, 16 x 4 classes.
-    assert papers.operations(block(8)) == 2 * (64 * 16 + 16 * 4) == 2176
-    assert papers.operations(block(16)) == 2 * (256 * 16 + 16 * 4) == 8320
+    assert operations(block(8).run.model, block(8).facts) == 2 * (64 * 16 + 16 * 4) == 2176
+    assert operations(block(16).run.model, block(16).facts) == 2 * (256 * 16 + 16 * 4) == 8320
     monkeypatch.setattr(estimate, "blocks", lambda paper, runs: runs)
     monkeypatch.setattr(estimate, "timed", lambda block, _: estimate.Rate(block.facts.size == 16, 0))
     runs: Any = {"one": [block(16)], "two": [block(8)], "three": [block(8), block(16)]}

@@ -33,7 +33,8 @@ def ledger(toy: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
     """The folder of a ledger with one entry about the toy table."""
     folder = tmp_path / "ledger"
     folder.mkdir()
-    monkeypatch.setattr("benchmark.cli.fidelity.load", partial(load, folder))
+    for reader in ("benchmark.cli.fidelity", "benchmark.fidelity.document"):
+        monkeypatch.setattr(f"{reader}.load", partial(load, folder))
     named = partial(spec_called, folder=tmp_path / "conf")
     monkeypatch.setattr("benchmark.fidelity.ledger.spec_called", named)
     table.cache_clear()

@@ -22,6 +22,7 @@ from benchmark.config.schema import GROUPS, RunConfig
 from benchmark.errors import ConfigError
 from benchmark.models.networks import model_names
 from benchmark.paths import CONF
+from benchmark.runs.build import build_method
 
 
 @pytest.fixture(scope="module")
@@ -158,7 +159,7 @@ def test_every_file_of_every_group(hydra: Any, group: str, name: str) -> None:
     ours = config({group: name})
     assert ours.hash == hydra([f"{group}={name}"]).hash
     # FedSDC+ wants a validation split; the others do not mind one.
-    method = config({group: name, "evaluation": {"validation": 0.1}}).build_method()
+    method = build_method(config({group: name, "evaluation": {"validation": 0.1}}))
     assert method.selection is not None
     assert ours.model.name in model_names()
     entry = datasets.core.registry.get(ours.dataset.name)

@@ -21,6 +21,7 @@ from benchmark.fidelity import effects
 from benchmark.fidelity.document import inconsistencies, render
 from benchmark.fidelity.ledger import Base, load, table
 from benchmark.models.networks import Network
+from benchmark.runs.build import build_method
 from partitions.core.registry import make as make_partition
 
 ENTRIES = {entry.id: entry for chapter in load() for entry in chapter.entries}
@@ -51,7 +52,7 @@ def at(node: Any, key: str) -> Any:
 
 def build(run: RunConfig) -> None:
     """Everything of a run that a switch may be in."""
-    run.build_method()
+    build_method(run)
     make_partition(run.partition.name, run.partition.parameters)
 
 
@@ -83,7 +84,7 @@ def plain_default(key: str, run: RunConfig) -> Any:
     """The default in the class of the rule that a setting of a method or a selection belongs to."""
     if key.startswith("model."):
         return Network.model_fields[key.removeprefix("model.")].default
-    method, last = run.build_method(), key.split(".")[-1]
+    method, last = build_method(run), key.split(".")[-1]
     if key.startswith("selection."):
         return type(method.selection).model_fields[last].default
     rule = next(rule for rule in method.client if rule.key == key.split(".")[2])

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from benchmark.config.compose import compose, resolve
 from benchmark.errors import ConfigError
 from benchmark.models.networks import Net
+from benchmark.runs.build import build_method
 from methods.core.method import build
 from methods.core.rules import MethodError
 from methods.core.samples import Samples
@@ -184,7 +185,7 @@ def test_how_heads_are_ranked(prediction: dict, validation: tuple, train: int, e
 
 def test_ranking_needs_a_validation_split_before_anything_trains() -> None:
     def needs(name: str, validation: float) -> None:
-        resolve(compose("quick", {"method": name, "evaluation": {"validation": validation}})).build_method()
+        build_method(resolve(compose("quick", {"method": name, "evaluation": {"validation": validation}})))
 
     with pytest.raises(ConfigError, match=r"evaluation\.validation: .*'vote'"):
         needs("fedsdc_plus", 0.0)

@@ -87,7 +87,6 @@ class SlurmQueue:
             ConfigError: It takes no job with these settings.
         """
         import submitit
-        from submitit.core.utils import FailedJobError
 
         s = self.settings
         executor = submitit.SlurmExecutor(folder=self.folder / name, max_num_timeout=TIMEOUTS)
@@ -112,7 +111,7 @@ class SlurmQueue:
             # submitit prints what sbatch says and raises it too.
             with redirect_stderr(io.StringIO()), executor.batch():
                 submitted = [executor.submit(job) for job in jobs]
-        except FailedJobError as error:
+        except submitit.core.utils.FailedJobError as error:
             refusal = _refusal(str(error))
             if not isinstance(refusal, SchedulerUnavailableError):
                 shutil.rmtree(self.folder / name, ignore_errors=True)
