@@ -222,9 +222,8 @@ class LocalTrainer:
         with_correction = [a for a in rules if a.has("correct")]
         climber = next((a for a in rules if a.has("ascend")), None)
         rate = lr if phase.lr is None else phase.lr
-        mask = None
-        if phase.groups is not None:
-            mask = to_device(network.layout.mask(*phase.groups), w.device).to(w.dtype)
+        mask = None if phase.groups is None else network.layout.mask(*phase.groups)
+        mask = None if mask is None else to_device(mask, w.device).to(w.dtype)
         blind = climber if climber is not None and climber.rule.blind_ascent else None
         second = climber if blind is None else None
         moved = contextlib.nullcontext if blind is None else partial(self._moved, blind, mask)
