@@ -6,8 +6,9 @@ import math
 import re
 from collections.abc import Mapping
 from functools import cache
+from html import escape
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -37,22 +38,16 @@ PANEL = """<path d="M{left} 25V115h150" stroke="#aaa"/>
 <text class="end" x="-4" y="119">{low}</text><text class="end" x="150" y="128">round {last}</text></g>"""
 
 
-class Leaderboard(NamedTuple):
-    """The committed leaderboard: ``cells`` by row and column, ``ranks`` and costs by label, ``curves``."""
-
-    spec: TableSpec
-    cells: pd.DataFrame
-    ranks: pd.DataFrame
-    curves: pd.DataFrame
-
-
 @cache
-def leaderboard() -> Leaderboard:
-    """The only place that knows where the results of the pages lie."""
+def leaderboard() -> tuple[TableSpec, pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+    """The committed leaderboard: its table, cells by row and column, ranks and costs by label, curves.
+
+    No other function knows where these files are.
+    """
     start = ROOT / "results" / "small" / "leaderboard"
     cells = pd.read_csv(f"{start}.csv", index_col=["row", "column"], keep_default_na=False)
     ranks = pd.read_csv(f"{start}_ranks.csv", index_col="method")
-    return Leaderboard(spec_called("leaderboard"), cells, ranks, pd.read_csv(f"{start}_curves.csv"))
+    return spec_called("leaderboard"), cells, ranks, pd.read_csv(f"{start}_curves.csv")
 
 
 def pages() -> dict[str, str]:
@@ -116,19 +111,10 @@ def _tuned(one: Algorithm) -> dict[tuple[str, ...], list[str]]:
         table = read_model(TunedTable, path, "tuned")
         for row, cells in table.cells.items():
             for column, cell in cells.items():
-                chosen = ", ".join(
-                    f"{key.rpartition('.')[2]} {as_yaml(value)}" for key, value in cell.chosen.items()
-                )
-                key = (
-                    table.table,
-                    table.preset,
-                    row,
-                    chosen,
-                    ", ".join(cell.columns) or column,
-                    str(cell.seeds),
-                )
+                values = (f"{key.rpartition('.')[2]} {as_yaml(value)}" for key, value in cell.chosen.items())
+                choice = (", ".join(values), ", ".join(cell.columns), str(cell.seeds))
                 if cell.method in one.files:
-                    found.setdefault(key, []).append(column)
+                    found.setdefault((table.table, table.preset, row, *choice), []).append(column)
     return found
 
 
@@ -155,27 +141,30 @@ def _results(one: Algorithm) -> dict[str, Any]:
 
 def _compared(row: Row, column: Column) -> tuple[str, ...]:
     """A line of the table: the row, FedAvg, their paired difference, and what that says."""
-    cells, shown, values = leaderboard().cells, list[str](), list[dict[int, float]]()
-    for key in (row.key, "fedavg"):
-        cell = cells.loc[key, column.key]
-        runs = [run.split("=") for run in cell["seeds"].split(";")]
-        values.append({int(seed): float(value) for seed, value in runs if value[0].isdigit()})
-        shown.append(str(summarise([*values[-1].values()])) if values[-1] else "")
-    found, failed = paired_difference(*values), len(runs) - len(values[0])
-    low, high = (found and found.interval) or (-math.inf, math.inf)
-    verdict = (
-        "above"
-        if low > 0
-        else "below"
-        if high < 0
-        else "equal in every run"
-        if low == high
-        else "not resolved"
+    cells, difference, words = leaderboard()[1], "", []
+    texts, base = (
+        dict(run.split("=") for run in cells.loc[key, column.key]["seeds"].split(";"))
+        for key in (row.key, "fedavg")
     )
-    words = [verdict] if found and row.key != "fedavg" else []
-    difference = f"{_signed(found.mean)} [{_signed(low)}, {_signed(high)}]" if found and words else ""
-    words += [f"{failed} of {len(runs)} runs diverged"] if failed else []
-    return row.label, column.label, *shown, difference, "; ".join(words)
+    numbers = [
+        {int(seed): float(text) for seed, text in runs.items() if text[-1].isdigit()}
+        for runs in (texts, base)
+    ]
+    if row.key != "fedavg" and (found := paired_difference(*numbers)):
+        low, high = found.interval or (-math.inf, math.inf)
+        interval = f"[{_signed(low)}, {_signed(high)}]" if found.interval else "(one pair)"
+        difference = f"{_signed(found.mean)} {interval}"
+        verdicts = {
+            "above": low > 0,
+            "below": high < 0,
+            "equal in every run": low == high,
+            "not resolved": True,
+        }
+        words = [next(verdict for verdict, holds in verdicts.items() if holds)]
+    lost = [text for text in texts.values() if not text[-1].isdigit()]
+    words += [f"{len(lost)} of {len(texts)} runs {' or '.join(sorted(set(lost)))}"] if lost else []
+    means = [str(summarise([*values.values()])) if values else "" for values in numbers]
+    return row.label, column.label, *means, difference, "; ".join(words)
 
 
 def _signed(value: float) -> str:
@@ -202,18 +191,19 @@ def _picture(labels: Mapping[str, str]) -> str:
     curves = curves[curves["row"].isin(labels)]
     if len(labels) > 1 and set(curves["row"]) == {"fedavg"}:
         return ""
-    colours = dict(zip(labels, COLOURS, strict=False))
+    colours = {row: COLOURS[number % len(COLOURS)] for number, row in enumerate(labels)}
     columns = list(dict.fromkeys(curves["column"]))
     parts = [SVG.format(width=190 * len(columns), height=160)]
     for number, key in enumerate(columns):
         panel, left = curves[curves["column"] == key], 190 * number + 30
         last, low = panel["round"].max(), 10 * math.floor(panel["mean"].min() / 10)
-        high = 10 * math.ceil(panel["mean"].max() / 10)
-        parts.append(PANEL.format(left=left, title=spec.column(key).label, last=last, low=low, high=high))
+        high = max(low + 10, 10 * math.ceil(panel["mean"].max() / 10))
+        title = escape(spec.column(key).label)
+        parts.append(PANEL.format(left=left, title=title, last=last, low=low, high=high))
         for row, line in panel.groupby("row", sort=False):
             x, y = left + 150 * line["round"] / last, 115 - 90 * (line["mean"] - low) / (high - low)
             points = " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(x, y, strict=True))
             parts.append(f'<polyline points="{points}" stroke="{colours[str(row)]}"/>')
     for number, (row, label) in enumerate(labels.items()):
-        parts.append(f'<text x="{30 + 110 * number}" y="152" fill="{colours[row]}">{label}</text>')
+        parts.append(f'<text x="{30 + 110 * number}" y="152" fill="{colours[row]}">{escape(label)}</text>')
     return "\n".join([*parts, "</svg>\n"])
