@@ -14,7 +14,7 @@ FOLDER = ROOT / "docs" / "reference"
 
 def main(words: Sequence[str]) -> int:
     """Write the pages; ``check``: exit code 1 if one is out of date."""
-    return write_pages(words, "document", FOLDER, "benchmark.cli.reference")
+    return write_pages(words, "document", FOLDER, "benchmark.cli.method_pages")
 
 
 def write_pages(words: Sequence[str], command: str, folder: Path, module: str) -> int:
@@ -26,7 +26,7 @@ def write_pages(words: Sequence[str], command: str, folder: Path, module: str) -
     folder = parse(words[checking:], f"{command} [check]", OutOption).out or folder
     code = 0
     for name, text in import_module(module).pages().items():
-        path, new = folder / f"{name}.md", text.encode()
+        path, new = folder / name, text.encode()
         if not checking:
             write_with_folder(path, new)
             print(path)

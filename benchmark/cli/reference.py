@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 
@@ -56,12 +56,12 @@ SETTING_HEAD = ("key", "type", "default", "meaning")
 def pages() -> dict[str, str]:
     """The text of each page by the name of its file."""
     return {
-        "methods": methods(),
-        "commands": commands(),
-        "configuration": configuration(),
-        "tables": files(),
-        "datasets": choices(),
-        "hooks": hooks(),
+        "methods.md": methods(),
+        "commands.md": commands(),
+        "configuration.md": configuration(),
+        "tables.md": files(),
+        "datasets.md": choices(),
+        "hooks.md": hooks(),
     }
 
 
@@ -168,7 +168,7 @@ def configuration() -> str:
 def setting_rows(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, str, str, str]]:
     """Key, type, default and meaning of every setting that a schema declares."""
     for key, field, schema in declared_settings(model, prefix):
-        default = "" if field.is_required() or field.default == "" else f"`{_yaml(field.default)}`"
+        default = "" if field.is_required() or field.default == "" else f"`{as_yaml(field.default)}`"
         yield f"`{key}`", _code(field.title or accepts(schema)), default, field.description or ""
 
 
@@ -192,19 +192,19 @@ def files() -> str:
     ]
     for model, (title, example) in EXAMPLES.items():
         folder = Path(example).parent.name
-        parts += [f"## {title}: `conf/{folder}/`", _prose(inspect.getdoc(model) or "")]
+        parts += [f"## {title}: `conf/{folder}/`", prose(inspect.getdoc(model) or "")]
         parts.append(table(SETTING_HEAD, setting_rows(model)))
         for key, part in PARTS.items() if model is TableSpec else ():
             rows = [row for row in setting_rows(part) if row[0].strip("`") in part.__annotations__]
             parts += [
                 f"### An entry of `{key}`",
-                _prose(inspect.getdoc(part) or ""),
+                prose(inspect.getdoc(part) or ""),
                 table(SETTING_HEAD, rows),
             ]
         if model is TableSpec:
             parts += [
                 "### Settings of rows, columns and overrides",
-                _prose(inspect.getdoc(WithSettings) or ""),
+                prose(inspect.getdoc(WithSettings) or ""),
             ]
             parts.append(table(SETTING_HEAD, setting_rows(WithSettings)))
         parts += [f"Example, `{example}`:", f"```yaml\n{(ROOT / example).read_text().strip()}\n```"]
@@ -226,12 +226,13 @@ def fields(model: type[BaseModel]) -> str:
     schema = model.model_json_schema()
     shown = []
     for name, part in schema.get("properties", {}).items():
-        default = f" (default {_yaml(part['default'])})" if part.get("default", "") != "" else ""
+        default = f" (default {as_yaml(part['default'])})" if part.get("default", "") != "" else ""
         shown.append(f"`{name}`: {_code(accepts(part))}{default}")
     return "<br>".join(shown)
 
 
-def _yaml(value: Any) -> str:
+def as_yaml(value: Any) -> str:
+    """A value on one line."""
     return json.dumps(value).strip('"')
 
 
@@ -264,40 +265,65 @@ def choices() -> str:
 # Methods -----------------------------------------------------------------------------------------
 
 
+class Algorithm(NamedTuple):
+    """A file of ``methods/``: name and paper, what its rules change, and the files of ``conf`` that use it."""
+
+    name: str
+    paper: str
+    file: str
+    changes: str
+    files: list[str]
+
+
 def methods() -> str:
-    """The methods with their papers and files, and the rules that they consist of."""
-    rules_of_slots = [
-        (f"`{slot}`", f"`{name}`", _prose(method.describe(slot, name)), fields(registry.get(slot, name)))
-        for slot, registry in method.registered.items()
-        for name in method.names(slot)
+    """The methods with their papers and pages, and the rules that they consist of."""
+    index = [
+        (f"[{one.name}](methods/{Path(one.file).stem}.md)", one.paper, one.changes, quoted(one.files))
+        for one in algorithms()
     ]
     return page(
         "Methods",
-        "Each method is one file. `tests/methods/` compares its code with stored outputs of public reference code, "
+        "Each method is one file and has a page: equations, values, where paper and code differ, results beside FedAvg "
+        "and costs. `tests/methods/` compares its code with stored outputs of public reference code, "
         "with its paper's update rule on quadratic clients whose optimum is known, or with values that were computed "
         "by hand.",
-        table(["method", "paper", "file in `methods/`", "what it changes", "in `conf/`"], algorithms()),
+        table(["method", "paper", "what it changes", "in `conf/`"], index),
         "## Rules",
         "A method is made of rules. A hyper-parameter is set with `method.client.RULE.KEY=VALUE`, "
         "`method.server.SLOT.KEY=VALUE` or `selection.KEY=VALUE`. One without a default has its value, and the "
         "source of it, in the method's file in `conf/method/`.",
-        table(["slot", "rule", "what it does", "hyper-parameters"], rules_of_slots),
+        rule_table(),
     )
 
 
-def algorithms() -> list[tuple[str, ...]]:
-    """The rows of the table of methods by name, then of selections. Raises `BrokenFile` if one cannot be imported."""
+def quoted(words: Iterable[str]) -> str:
+    """Each word as code, with commas between."""
+    return ", ".join(f"`{word}`" for word in words)
+
+
+def rule_table(module: str = "") -> str:
+    """The rules of a module, or all, with their hyper-parameters."""
+    rows = [
+        (f"`{slot}`", f"`{name}`", prose(method.describe(slot, name)), fields(registry.get(slot, name)))
+        for slot, registry in method.registered.items()
+        for name in method.names(slot)
+        if module in ("", registry.get(slot, name).__module__)
+    ]
+    return table(["slot", "rule", "what it does", "hyper-parameters"], rows)
+
+
+def algorithms() -> list[Algorithm]:
+    """Methods by name, then selections. Raises `BrokenFile` if one cannot be imported."""
     for text in broken_files("methods").values():
         raise BrokenFile(text)
     rows = []
     for folder in ("", "selection/"):
         files = (ROOT / "methods" / folder).glob("[!_]*.py")
-        rows += sorted((_algorithm(folder, path.stem) for path in files), key=lambda row: row[0].lower())
+        rows += sorted((_algorithm(folder, path.stem) for path in files), key=lambda one: one.name.lower())
     return rows
 
 
-def _algorithm(folder: str, stem: str) -> tuple[str, ...]:
-    """Name, paper, file, what its rules change, and the files of ``conf`` that use it."""
+def _algorithm(folder: str, stem: str) -> Algorithm:
     module = importlib.import_module(f"methods.{folder}{stem}".replace("/", "."))
     members = [item for item in vars(module).values() if getattr(item, "__module__", "") == module.__name__]
     classes = [item for item in members if inspect.isclass(item) and issubclass(item, rules.Rule)]
@@ -315,12 +341,12 @@ def _algorithm(folder: str, stem: str) -> tuple[str, ...]:
                 part.partition("_")[0] for part in file.split("+")
             }  # of fedavgm+fedprox: fedavgm, fedprox
             files += [file] if words & parts else []
-    return (
+    return Algorithm(
         name,
         f"[{title}]({link[0]})" if link else title,
-        f"`{folder}{stem}.py`",
+        f"{folder}{stem}.py",
         " ".join(dict.fromkeys(change.splitlines()[0] for change in changes)),
-        ", ".join(f"`{file}`" for file in files),
+        files,
     )
 
 
@@ -335,7 +361,7 @@ def hooks() -> str:
         "hooks receive and return."
     ]
     for slot, base in rules.SLOTS.items():
-        parts += [f"## {slot}: {base.__name__}", _prose(inspect.getdoc(base) or "")]
+        parts += [f"## {slot}: {base.__name__}", prose(inspect.getdoc(base) or "")]
         parts.append(table(["hook", "meaning"], _hooks(base)))
     return page("Hooks of methods", *parts)
 
@@ -351,12 +377,12 @@ def _hooks(base: type[rules.Rule]) -> Iterator[tuple[str, str]]:
             names = ", ".join(list(inspect.signature(function).parameters)[1:])
             call = name if isinstance(value, property) else f"{name}({names})"
             star = " \\*" if getattr(function, "__isabstractmethod__", False) else ""
-            yield f"`{call}`{star}", " ".join(_prose(inspect.getdoc(function) or "").split())
+            yield f"`{call}`{star}", " ".join(prose(inspect.getdoc(function) or "").split())
 
 
-def _prose(docstring: str) -> str:
+def prose(docstring: str) -> str:
     """A docstring as Markdown: names as code, attributes as a list."""
     text = re.sub(r"(?::\w+:)?`{1,2}([^`]+)`{1,2}", r"`\1`", docstring)
-    prose, _, attributes = text.partition("\nAttributes:\n")
+    words, _, attributes = text.partition("\nAttributes:\n")
     items = re.sub(r"\n {8,}", " ", attributes)
-    return (prose.strip() + "\n\n" + re.sub(r"^ {4}(\w+):", r"- `\1`:", items, flags=re.MULTILINE)).strip()
+    return (words.strip() + "\n\n" + re.sub(r"^ {4}(\w+):", r"- `\1`:", items, flags=re.MULTILINE)).strip()

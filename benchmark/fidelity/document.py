@@ -25,7 +25,7 @@ Measured = Mapping[str, Mapping[tuple[str, ...], Mapping[str, str]]]
 
 def pages() -> dict[str, str]:
     """The text of the page by the name of its file."""
-    return {"fidelity": render(load())}
+    return {"fidelity.md": render(load())}
 
 
 def render(chapters: Sequence[Chapter], folder: Path = effects.EFFECTS_FOLDER) -> str:
