@@ -60,6 +60,8 @@ class Network(BaseModel):
         normalize_features: Divide the features of every sample by their length (FedProc's code).
         feature_dropout: Share of the features that is dropped in training.
         start: File of weights that the body starts from, made by ``export``.
+        calibration: Training images on which GroupNorm gets the mean and the spread of the BatchNorm whose weights it
+            starts from; 0: BatchNorm's scales and offsets as they are.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -69,6 +71,7 @@ class Network(BaseModel):
     normalize_features: bool = False
     feature_dropout: Share = 0.0
     start: str | None = None
+    calibration: Count = 128
 
     @abstractmethod
     def net(self, num_classes: int, shape: Shape) -> Net:

@@ -1,6 +1,6 @@
 """The networks, and how one is built from its name and parameters."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, ClassVar
 
@@ -28,6 +28,7 @@ from benchmark.models.pretrained import (
     RESNET50,
     Reader,
     WeightsFile,
+    calibrate,
     exported,
     load_weights,
 )
@@ -61,10 +62,12 @@ def build_net(
     parameters: Mapping[str, Any],
     seed: int,
     read: Reader | None = None,
+    images: Callable[[int], Tensor] | None = None,
 ) -> Net:
     """Build a network from the fields of its class, with initial weights drawn from ``seed``.
 
-    ``read`` reads the file of pre-trained weights; it is needed only with ``pretrained`` or ``start``.
+    ``read`` reads the file of pre-trained weights; it is needed only with ``pretrained`` or ``start``. ``images`` gives
+    that many training images [B, c, H, W]; it is needed only if GroupNorm then starts from BatchNorm.
 
     Raises:
         ConfigError: An unknown name or parameter, or weights that cannot be used.
@@ -85,7 +88,10 @@ def build_net(
         source = network.weights if pretrained else exported(network.start) if network.start else None
         if source is not None:
             assert read is not None
-            load_weights(net.body, read(source), source)
+            norms = load_weights(net.body, read(source), source)
+            if norms and network.calibration:
+                assert images is not None
+                calibrate(net.body, norms, images(network.calibration))
         return network.with_feature_layers(net, num_classes)
 
 
@@ -255,7 +261,7 @@ MOBILENETV2_WIDTHS = (0.35, 0.5, 0.75, 1, 1.4)
 class MobileNetV2(PretrainedNetwork):
     """MobileNetV2 (Sandler et al. 2018) with GroupNorm in place of BatchNorm (FedDiverse, section 5.2).
 
-    Pre-trained weights are those of the network with BatchNorm; its scales and offsets become GroupNorm's.
+    Pre-trained weights are those of the network with BatchNorm; ``calibration`` fits GroupNorm to it.
 
     Attributes:
         groups: Groups of each GroupNorm.

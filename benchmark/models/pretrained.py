@@ -1,16 +1,18 @@
 """Weights that a body starts from: ImageNet's, or those of another run; found or downloaded, checked, read, copied."""
 
 import hashlib
+import math
 import os
 import pickle
 import re
 import socket
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
@@ -20,6 +22,9 @@ from benchmark.paths import ROOT
 
 STALL_SECONDS = 20.0
 """A download that receives nothing for this long is given up."""
+
+CONSTANT = 1e-5
+"""A channel whose spread behind GroupNorm is at most this is taken for constant: the rest may be rounding errors."""
 
 
 @dataclass(frozen=True)
@@ -155,11 +160,11 @@ def _bad(source: WeightsFile, path: Path, problem: str) -> ConfigError:
     )
 
 
-def load_weights(body: nn.Module, given: Mapping[str, Tensor], source: WeightsFile) -> None:
+def load_weights(body: nn.Module, given: Mapping[str, Tensor], source: WeightsFile) -> list[nn.GroupNorm]:
     """Copy the tensors of ``source``, except its classifier's, into ``body``.
 
     If ``body`` has another normalisation in place of BatchNorm, the scales and offsets are copied and the statistics
-    are not.
+    are not. Returns the GroupNorms that got those of a BatchNorm; `calibrate` fits them to it.
 
     Raises:
         ConfigError: The names or shapes are not those of ``body``.
@@ -185,3 +190,36 @@ def load_weights(body: nn.Module, given: Mapping[str, Tensor], source: WeightsFi
             f"another shape, {other[0]} the first. {source.source}."
         )
     body.load_state_dict(tensors, strict=False)
+    return [
+        module
+        for name, module in body.named_modules()
+        if isinstance(module, nn.GroupNorm) and f"{name}.running_var" in given
+    ]
+
+
+@torch.no_grad()
+def calibrate(body: nn.Module, norms: Sequence[nn.GroupNorm], images: Tensor) -> None:
+    """Give the outputs of GroupNorms the mean and the spread that BatchNorm's outputs have.
+
+    Each of ``norms`` holds the scale gamma and the offset beta of the BatchNorm that it replaces. Without them its
+    output has a mean m and a spread s per channel, over all images and places. Its scale becomes gamma / s and its
+    offset beta - gamma m / s. A constant channel gets scale 0 and offset beta. The layers are set one after another in
+    one forward pass of ``images`` [B, c, H, W]. ``body`` is in its evaluation mode for this pass.
+    """
+
+    def fit(norm: nn.GroupNorm, inputs: tuple[Tensor]) -> None:
+        z = F.group_norm(inputs[0], norm.num_groups, eps=norm.eps)
+        places = [0, *range(2, z.ndim)]
+        mean = z.mean(places, keepdim=True, dtype=torch.float64)
+        length = torch.linalg.vector_norm(z.sub_(mean), dim=places, dtype=torch.float64)
+        spread = length / math.sqrt(z.numel() / z.shape[1])
+        scale = torch.where(spread > CONSTANT, norm.weight / spread, 0.0)
+        norm.bias.sub_(scale * mean.flatten())
+        norm.weight.copy_(scale)
+
+    hooks = [norm.register_forward_pre_hook(fit) for norm in norms]
+    training = body.training
+    body.eval()(images)
+    body.train(training)
+    for hook in hooks:
+        hook.remove()

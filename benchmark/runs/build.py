@@ -173,6 +173,13 @@ def _test_set(data: RunData, images: Tensor, transform: Normalise, size: int) ->
 def _build_model(config: RunConfig, method: Method, problem: Problem, device: torch.device) -> FlatModel:
     """The model with the heads that rules asked for."""
     channels, height, width = problem.transform(problem.images[:1]).shape[1:]  # as the network sees them
+
+    def some_images(count: int) -> Tensor:
+        """Random images of the clients' training data."""
+        held = np.unique(np.concatenate(problem.clients))
+        drawn = randomness.generator(config.seed, "calibration").permutation(held)[:count]
+        return problem.transform(problem.images[torch.from_numpy(drawn).to(device)]).cpu()
+
     net = build_net(
         config.model.name,
         problem.num_classes,
@@ -180,6 +187,7 @@ def _build_model(config: RunConfig, method: Method, problem: Problem, device: to
         config.model.parameters,
         randomness.torch_seed(config.seed, "model"),
         lambda source: read_weights(source, config.paths),
+        some_images,
     )
 
     def generators(purpose: str, *ids: int) -> np.random.Generator:

@@ -1,9 +1,12 @@
 """``export``: the body of one run becomes the start of others."""
 
+import hashlib
+import io
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from command_line import Cli
@@ -11,6 +14,7 @@ from tiny_runs import tiny
 
 from benchmark.config.schema import RunConfig
 from benchmark.errors import ConfigError
+from benchmark.models.networks import build_net
 from benchmark.runs import checkpoint
 from benchmark.runs.build import build_run
 from benchmark.runs.data import load_data, prepare_data
@@ -63,6 +67,32 @@ def test_a_run_starts_from_the_body_of_another(
     assert initial(elsewhere)[0].equal(w)
     other = path.with_name(path.name.replace("fake-", "fake-00000000"))
     assert tiny(tmp_path / "results", {**start, "model": {"start": other.name}}).hash != config.hash
+
+
+def test_group_norm_is_calibrated_on_the_clients_training_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The images that the run draws: 20 of the clients' own, none of the validation split, the same every time."""
+    asked: list[torch.Tensor] = []
+    monkeypatch.setattr(
+        "benchmark.models.networks.calibrate", lambda body, norms, images: asked.append(images)
+    )
+    body = build_net("resnet18_32", 4, (1, 8, 8), {"width_multiplier": 0.125}, 0).body
+    stream = io.BytesIO()
+    torch.save(body.state_dict(), stream)
+    path = tmp_path / f"b-{hashlib.sha256(stream.getvalue()).hexdigest()[:8]}.pth"
+    path.write_bytes(stream.getvalue())
+    model = {"name": "resnet18_gn", "width_multiplier": 0.125, "start": str(path)}
+    config = tiny(tmp_path, {"model": model | {"calibration": 20}, "evaluation": {"validation": 0.5}})
+    data = load_data(config)
+    problem = build_run(config, data).problem
+    build_run(config, data)
+    first, again = asked
+    assert torch.equal(first, again)
+    own = {x.numpy().tobytes() for x in problem.transform(problem.images[np.concatenate(data.clients)])}
+    assert len({x.numpy().tobytes() for x in first} & own) == len(first) == 20
+    build_run(tiny(tmp_path, {"model": model | {"calibration": 0}}), data)
+    assert len(asked) == 2
 
 
 def test_what_cannot_be_a_start(central: RunConfig, tmp_path: Path, cli: Cli) -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import timm
 import torch
-from torch import Tensor
+import torch.nn.functional as F
+from torch import Tensor, nn
 from torchvision.models import ResNet50_Weights
 
 from benchmark.config.schema import NamedConfig, PathsConfig
@@ -20,6 +21,7 @@ from benchmark.models.pretrained import (
     MOBILENETV2,
     RESNET50,
     WeightsFile,
+    calibrate,
     fetch_weights,
     read_weights,
     weights_folder,
@@ -48,8 +50,9 @@ def made_up(name: str) -> dict[str, Tensor]:
 
 
 def built(name: str, given: dict[str, Tensor], **parameters: object) -> Net:
-    """The network with the weights of a file that has these tensors."""
-    return build_net(name, 5, RGB, {"pretrained": True} | parameters, 0, lambda source: given)
+    """The network with the weights of a file that has these tensors, GroupNorm as in the file."""
+    settings = {"pretrained": True, "calibration": 0}
+    return build_net(name, 5, RGB, settings | parameters, 0, lambda source: given)
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -98,6 +101,81 @@ def test_weights_of_another_network(left_out: str, more: dict[str, Tensor], said
     given = {k: t for k, t in made_up("efficientnet_b0").items() if not k.startswith(left_out)} | more
     with pytest.raises(ConfigError, match=rf"{EFFICIENTNET_B0.file}: .*{said}"):
         built("efficientnet_b0", given)
+
+
+# GroupNorm in place of BatchNorm -------------------------------------------------------------------------------
+
+
+def test_one_group_norm_by_hand() -> None:
+    """Groups of one channel. Their pixels are 0 and 2 (z = -1, 1), then 5 and 5 (z = 0): spread sqrt(1/2)."""
+    norm = nn.GroupNorm(4, 4, eps=1e-8).double()
+    images = torch.tensor([[0.0, 2.0], [5.0, 5.0]]).double().view(2, 1, 1, 2).repeat(1, 4, 1, 1)
+    images[:, 3] = 7  # z is 0 everywhere
+    norm.load_state_dict({"weight": torch.tensor([3.0, -3, 0, 3]), "bias": torch.tensor([1.0, 2, 3, 4])})
+    calibrate(nn.Sequential(norm), [norm], images)
+    assert norm.weight.tolist() == pytest.approx([3 * 2**0.5, -3 * 2**0.5, 0, 0])
+    assert norm.bias.tolist() == pytest.approx([1, 2, 3, 4])
+    found = norm(images)
+    assert found.mean((0, 2, 3)).tolist() == pytest.approx([1, 2, 3, 4])
+    assert found.std((0, 2, 3), correction=0).tolist() == pytest.approx([3, 3, 0, 0])
+
+
+OTHERS = {
+    "resnet18_gn": lambda: build_net("resnet18_32", 5, RGB, {"width_multiplier": 0.125}, 0).body,
+    "mobilenetv2_gn": lambda: timm.create_model("mobilenetv2_035", pretrained=False, num_classes=0),
+}
+"""Network with GroupNorm -> the same with BatchNorm."""
+
+
+def outputs(net: Net, x: Tensor) -> dict[str, Tensor]:
+    """What each GroupNorm gives, before its activation."""
+    found: dict[str, Tensor] = {}
+    for name, norm in net.body.named_modules():
+        if isinstance(norm, nn.GroupNorm):
+            norm.register_forward_pre_hook(
+                lambda norm, inputs, name=name: found.update(
+                    {name: F.group_norm(inputs[0], norm.num_groups, norm.weight, norm.bias, norm.eps)}
+                )
+            )
+    net.eval()(x)
+    return found
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_every_group_norm_has_the_mean_and_the_spread_of_batch_norm(name: str) -> None:
+    generator = torch.Generator().manual_seed(1)
+    given = {
+        key: torch.randn(t.shape, generator=generator) if t.ndim == 1 else t
+        for key, t in OTHERS[name]().state_dict().items()
+    }
+    given["bn1.weight"][0] = 0
+    x = torch.randn(6, *RGB, generator=generator)
+    asked: list[int] = []
+
+    def images(count: int) -> Tensor:
+        asked.append(count)
+        return x
+
+    width = 0.125 if name == "resnet18_gn" else 0.35
+    settings = {"width_multiplier": width, "start": "b-00000000.pth"}
+    net = build_net(name, 5, RGB, settings, 0, lambda source: given, images)
+    assert net.training
+    assert asked == [128]
+    found = outputs(net, x)
+    assert len(found) == sum(key.endswith("running_var") for key in given)
+    for key, z in found.items():
+        z = z.double()
+        torch.testing.assert_close(z.mean((0, 2, 3)), given[f"{key}.bias"].double(), rtol=0, atol=1e-3)
+        spread = given[f"{key}.weight"].abs().double()
+        torch.testing.assert_close(z.std((0, 2, 3), correction=0), spread, rtol=1e-3, atol=1e-3)
+
+
+def test_the_file_of_a_group_norm_stays_as_it_is() -> None:
+    settings = {"width_multiplier": 0.125}
+    own = build_net("resnet18_gn", 5, RGB, settings, 1).body.state_dict()
+    settings["start"] = "own-00000000.pth"
+    found = build_net("resnet18_gn", 5, RGB, settings, 0, lambda source: own).body.state_dict()
+    assert all(torch.equal(found[key], t) for key, t in own.items())
 
 
 # The files -----------------------------------------------------------------------------------------------------
