@@ -121,7 +121,8 @@ def _block(table: str, run: RunConfig, runs: int, facts: Facts) -> RunBlock:
     clients, samples = scheme.expected(there, facts.classes, facts.sources)
     test = test_samples(run, facts, there - samples)
     held_out = int(run.evaluation.validation * samples)
-    taking_part = train.clients_per_round or clients
+    unseen = int(run.evaluation.unseen * clients)
+    taking_part = train.clients_per_round or clients - unseen
     if train.steps is not None:
         per_round = taking_part * train.steps * train.batch_size
     else:
