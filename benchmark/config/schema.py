@@ -159,13 +159,10 @@ class EvaluationConfig(_Node):
     measures: tuple[Literal["eigenvalue_spread", "clients"], ...] = Field(
         (),
         description="further measures to record at each evaluation: eigenvalue_spread (FedMR, Table 7), clients "
-        "(accuracy over clients, each on its own validation samples)",
+        "(accuracies of clients, each on its own validation samples)",
     )
     unseen: float = Field(
-        0.0,
-        ge=0,
-        lt=1,
-        description="share of the clients that never take part; the accuracy over them is recorded at each evaluation",
+        0.0, ge=0, lt=1, description="share of clients that never take part; their accuracies are recorded"
     )
 
     @model_validator(mode="after")

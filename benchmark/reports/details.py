@@ -36,9 +36,6 @@ STEPS = 50
 FRESH = Path("repeated")
 """The results folder in the command that repeats a cell."""
 
-OVER_CLIENTS = ("client", "unseen")
-"""First words of the metrics over clients that take part, and over those that never do."""
-
 ORIGIN = "commit dirty python torch numpy device threads host fingerprint partition unseen".split()
 """What is shown of a run's meta.json."""
 
@@ -151,7 +148,7 @@ def measured(spec: TableSpec, records: Sequence[Record]) -> dict[str, Any]:
     taken = []
     for record in records:
         clients, _, what = record.metric.partition("_")
-        if record.split in ("validation", "unseen") and clients in OVER_CLIENTS:
+        if record.split in ("validation", "unseen") and clients in ("client", "unseen"):
             place = what if record.group == "all" else record.group
             over_clients.setdefault(clients, {})[place] = round(100 * record.value, 2)
         if record.group == "all" and (record.split, record.metric) in wanted:

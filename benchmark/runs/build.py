@@ -103,8 +103,8 @@ def build_run(config: RunConfig, data: RunData, stop: Callable[[], bool] = lambd
     wanted = train.clients_per_round or num_clients
     if wanted > num_clients:
         out = f", {len(data.unseen)} never take part" if data.unseen else ""
-        there = num_clients + len(data.unseen)
-        expected = f"1 to {num_clients} (the partition has {there} clients{out}), or null for all"
+        there = f"the partition has {len(data.partition.clients)} clients{out}"
+        expected = f"1 to {num_clients} ({there}), or null for all"
         raise ConfigError(wrong("train.clients_per_round", wanted, expected))
     model = _build_model(config, method, problem, device)
     if train.batch_size == 1 and model.has_batch_norm and train.buffers != "frozen":
