@@ -140,6 +140,14 @@ def test_unseen_clients_never_take_part(tmp_path: Path) -> None:
         np.testing.assert_array_equal(samples, whole.clients[k])
     for k, kept, held in zip(data.ids, data.clients, data.held_out, strict=True):
         np.testing.assert_array_equal(np.sort([*kept, *held]), whole.clients[k])
+    measured = {"evaluation": {"measures": ["clients"]}}
+    problem = build_problem(configuration(tmp_path, layer, measured), data, choose_device("cpu"))
+    parts = {"validation": data.held_out, "unseen": list(data.unseen.values())}
+    for split, expected in parts.items():
+        samples, sizes = problem.client_sets[split]
+        assert samples.rows is not None and sizes == [len(part) for part in expected]
+        np.testing.assert_array_equal(samples.rows.numpy(), np.concatenate(expected))
+        np.testing.assert_array_equal(samples.y.numpy(), data.train.labels[np.concatenate(expected)])
     drawn = {tuple(load_data(configuration(tmp_path, layer, seed=seed)).unseen) for seed in range(6)}
     assert len(drawn) > 1
     pinned = {"partition": {"seed": 3}}
