@@ -245,11 +245,10 @@ class FederatedRun:
             predictors = rule.predictors(view)
             values = evaluate(predictors, data, problem.num_classes, problem.num_attributes, rule.logits)
             records += [Record(state.round, split, *key, value) for key, value in values.items()]
-        for split, data_of_clients in problem.client_sets.items():
+        for split, owned in problem.client_sets.items():
             unseen = split == "unseen"
-            predictors = self._for_others(view) if unseen else rule.predictors(view)
-            accuracies = client_accuracies(predictors, data_of_clients)
-            values = over_clients(accuracies, "unseen" if unseen else "client")
+            answers = self._for_others(view) if unseen else rule.predictors(view)
+            values = over_clients(client_accuracies(answers, owned), "unseen" if unseen else "client")
             records += [Record(state.round, split, *key, value) for key, value in values.items()]
         if "eigenvalue_spread" in self.measures:
             measured = eigenvalue_spread(view.model(), problem.evaluation_sets["test"])

@@ -38,8 +38,7 @@ class Problem:
         num_attributes: A; 0 without attributes.
         transform: Makes the network's input from stored images.
         evaluation_sets: Sets to evaluate on, by split.
-        client_sets: Samples by client, over which accuracies are measured: ``validation`` of the clients above, and
-            ``unseen`` of others.
+        client_sets: Samples by client, to measure accuracies on: ``validation`` of these clients, ``unseen`` of others.
         augment: Random changes of training images. None: none.
         augmented_transform: The transform of augmented images, which already have their final size. None: `transform`.
     """

@@ -164,8 +164,7 @@ def _unseen(clients: int, share: float, seed: int) -> list[int]:
     if share and share * clients < 1:
         expected = f"0, or at least {1 / clients:.3g}: the partition has {clients} clients"
         raise ConfigError(wrong("evaluation.unseen", share, expected))
-    drawn = randomness.generator(seed, "unseen").permutation(clients)[: int(share * clients)]
-    return sorted(drawn.tolist())
+    return sorted(randomness.generator(seed, "unseen").permutation(clients)[: int(share * clients)].tolist())
 
 
 def _hold_out(

@@ -159,10 +159,8 @@ const legendOf = (entries) => element("p", { class: "seeds" }, ...entries.map(([
   element("span", { style: `--colour:${colour}` }, text)));
 const words = (value) => (value === null ? "–" : typeof value === "string" ? value : JSON.stringify(value));
 const together = (runs, key) => [...new Set(runs.map((run) => run.origin?.[key]).filter((value) => value !== undefined))].join(", ");
-const LABELS = {
-  accuracy: "test accuracy (%)", worst_group_accuracy: "worst-group accuracy (%)", client_mean: "mean accuracy over clients (%)",
-  client_worst: "accuracy of the worst client (%)", unseen_mean: "mean accuracy over clients that never take part (%)",
-};
+const LABELS = { accuracy: "test accuracy (%)", worst_group_accuracy: "worst-group accuracy (%)",
+  client_mean: "mean over clients (%)", client_worst: "worst client (%)", unseen_mean: "mean over unseen clients (%)" };
 const nameOfMetric = (metric) => LABELS[metric] ?? metric.replaceAll("_", " ");
 
 const columnOf = (cell) => $$("tbody tr", cell.closest("section")).map((row) => {
