@@ -24,14 +24,19 @@ from pydantic.fields import FieldInfo
 
 from benchmark.config.merge import Settings
 from benchmark.config.schedules import learning_rate
-from benchmark.errors import ConfigError
+from benchmark.errors import ConfigError, wrong
 
 GROUPS = ("dataset", "partition", "model", "method", "selection")
 IDENTITY = (*GROUPS, "train", "evaluation", "precision")
 FORMAT = 2
 """Version of what a run writes; part of its identity."""
 
-HASHED_UNLESS_DEFAULT = (("dataset", "rest"), ("precision", "tf32"), ("train", "stack"))
+HASHED_UNLESS_DEFAULT = (
+    ("dataset", "rest"),
+    ("evaluation", "unseen"),
+    ("precision", "tf32"),
+    ("train", "stack"),
+)
 """Keys that are left out of the hash while they have their default. Add every new key, so that no old hash moves."""
 
 
@@ -151,9 +156,23 @@ class EvaluationConfig(_Node):
         lt=1,
         description="share of each client's training data that is held out to choose hyper-parameters and rounds",
     )
-    measures: tuple[Literal["eigenvalue_spread"], ...] = Field(
-        (), description="further measures to record at each evaluation: eigenvalue_spread (FedMR, Table 7)"
+    measures: tuple[Literal["eigenvalue_spread", "clients"], ...] = Field(
+        (),
+        description="further measures to record at each evaluation: eigenvalue_spread (FedMR, Table 7), clients "
+        "(accuracies of clients, each on its own validation samples)",
     )
+    unseen: float = Field(
+        0.0, ge=0, lt=1, description="share of clients that never take part; their accuracies are recorded"
+    )
+
+    @model_validator(mode="after")
+    def _consistent(self) -> EvaluationConfig:
+        if "clients" in self.measures and not self.validation:
+            expected = (
+                "a number > 0 and < 1, as evaluation.measures has clients: 0.1 holds out 10 % of each client"
+            )
+            raise ConfigError(wrong("evaluation.validation", self.validation, expected))
+        return self
 
 
 class PrecisionConfig(_Node):

@@ -1,6 +1,8 @@
-"""Metrics of a model on a labelled set: overall, per class, per group, worst group."""
+"""Metrics of a model on a labelled set: overall, per class, per group, worst group, over clients."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -77,3 +79,39 @@ def evaluate(
             sums[key] = sums.get(key, 0.0) + value
         count += 1
     return {key: total / count for key, total in sums.items()}
+
+
+class ClientSamples(NamedTuple):
+    """Samples of several clients, client after client; ``sizes`` [K]: how many each has."""
+
+    samples: Samples
+    sizes: Sequence[int]
+
+
+def client_accuracies(predictors: Iterable[Predictor], data: ClientSamples) -> np.ndarray:
+    """Accuracy of each client that has samples, on these. One predictor serves all clients, of several each its own."""
+    samples, stops = data.samples, np.cumsum(data.sizes)
+    labels = samples.y.cpu().numpy()
+    right = np.zeros(len(labels), dtype=bool)
+    for k, predictor in enumerate(predictors):
+        if k == 0:  # it may be the only one
+            right[:] = predict(predictor, samples)[0] == labels
+        elif data.sizes[k]:
+            own = slice(stops[k] - data.sizes[k], stops[k])
+            part = replace(samples, images=samples.stored(own), y=samples.y[own], rows=None)
+            right[own] = predict(predictor, part)[0] == labels[own]
+    return np.array([part.mean() for part in np.split(right, stops[:-1]) if len(part)])
+
+
+def over_clients(accuracies: np.ndarray, name: str) -> dict[tuple[str, str], float]:
+    """Value of each (group, metric) of the clients' accuracies [K]; ``name`` is client or unseen.
+
+    ``mean``, ``worst``, ``p10`` (10th percentile, linear between clients), ``spread`` (standard deviation, divisor K),
+    and ``accuracy`` at every tenth percentile, from the worst client (0) to the best (100).
+    """
+    deciles = np.arange(0, 101, 10)
+    values = np.percentile(accuracies, deciles)
+    numbers = {"mean": accuracies.mean(), "worst": values[0], "p10": values[1], "spread": accuracies.std()}
+    out = {("all", f"{name}_{key}"): float(value) for key, value in numbers.items()}
+    curve = zip(deciles, values, strict=True)
+    return out | {(f"percentile={q}", f"{name}_accuracy"): float(value) for q, value in curve}

@@ -1,8 +1,9 @@
 """Rounds of a federation: select, train, aggregate, evaluate. A round is a pure function from state to state."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from torch import Tensor
 from benchmark.config.schema import TrainConfig
 from benchmark.engine.aggregation import Uploads
 from benchmark.engine.clients import ClientResult, ClientSide, Order
-from benchmark.engine.evaluation import evaluate
+from benchmark.engine.evaluation import client_accuracies, evaluate, over_clients
 from benchmark.engine.measures import eigenvalue_spread
 from benchmark.engine.records import Cost, Record
 from benchmark.engine.round_values import RoundValues
@@ -29,7 +30,7 @@ from benchmark.engine.state import (
 from benchmark.engine.training import LoopResult
 from benchmark.engine.views import client_pool, server_view
 from benchmark.models.flat import FlatModel
-from methods.core.contexts import Federation, RoundView, State
+from methods.core.contexts import Federation, Predictor, RoundView, ServerView, State
 from methods.core.method import Method, plain
 from methods.core.rules import Rule
 from methods.core.vectors import HEAD
@@ -244,6 +245,11 @@ class FederatedRun:
             predictors = rule.predictors(view)
             values = evaluate(predictors, data, problem.num_classes, problem.num_attributes, rule.logits)
             records += [Record(state.round, split, *key, value) for key, value in values.items()]
+        for split, owned in problem.client_sets.items():
+            unseen = split == "unseen"
+            answers = self._for_others(view) if unseen else rule.predictors(view)
+            values = over_clients(client_accuracies(answers, owned), "unseen" if unseen else "client")
+            records += [Record(state.round, split, *key, value) for key, value in values.items()]
         if "eigenvalue_spread" in self.measures:
             measured = eigenvalue_spread(view.model(), problem.evaluation_sets["test"])
             records += [Record(state.round, "test", "all", name, value) for name, value in measured.items()]
@@ -253,3 +259,11 @@ class FederatedRun:
         for metric, value in self.method.selection.measures(state.selection).items():
             records.append(Record(state.round, "selection", "all", metric, float(value)))
         return records
+
+    def _for_others(self, view: ServerView) -> Iterable[Predictor]:
+        """What a client outside the federation gets: the method's one predictor, or the global model if each has one.
+
+        The parts of that model that stay at the clients have their initial values.
+        """
+        first = list(islice(self.method.prediction.predictors(view), 2))
+        return first if len(first) == 1 else [view.model().logits]

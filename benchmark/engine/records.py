@@ -8,7 +8,7 @@ class Record(NamedTuple):
     """One value in long form.
 
     ``round`` counts finished rounds (0 = before training); ``group`` is ``all``, ``class=c``, ``attribute=a`` or
-    ``class=c,attribute=a``, and ``client=k`` in the split ``participation``.
+    ``class=c,attribute=a``, ``client=k`` in the split ``participation``, and ``percentile=q`` of what clients have.
     """
 
     round: int

@@ -1,12 +1,13 @@
 """What a federation is made of: its data, its budget, the state between two rounds, and the report of a round."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from torch import Tensor
 
+from benchmark.engine.evaluation import ClientSamples
 from benchmark.engine.records import Cost, Record
 from methods.core.contexts import State
 from methods.core.samples import Samples
@@ -37,6 +38,7 @@ class Problem:
         num_attributes: A; 0 without attributes.
         transform: Makes the network's input from stored images.
         evaluation_sets: Sets to evaluate on, by split.
+        client_sets: Samples by client, to measure accuracies on: ``validation`` of these clients, ``unseen`` of others.
         augment: Random changes of training images. None: none.
         augmented_transform: The transform of augmented images, which already have their final size. None: `transform`.
     """
@@ -49,6 +51,7 @@ class Problem:
     num_attributes: int
     transform: Callable[[Tensor], Tensor]
     evaluation_sets: Mapping[str, Samples]
+    client_sets: Mapping[str, ClientSamples] = field(default_factory=dict)
     augment: Callable[[Tensor], Tensor] | None = None
     augmented_transform: Callable[[Tensor], Tensor] | None = None
 
@@ -105,13 +108,16 @@ class RoundReport:
     train_loss: float
     cost: Cost
 
-    def records(self, num_clients: int) -> list[Record]:
-        """Records of the loss, the cost and, with partial participation, each participant's weight."""
+    def records(self, ids: Sequence[int]) -> list[Record]:
+        """Records of the loss, the cost and, with partial participation, each participant's weight.
+
+        ``ids``: the numbers of all clients in the partition.
+        """
         done = self.round + 1
         records = [Record(done, "train", "all", "loss", self.train_loss), *self.cost.records(done)]
-        if len(self.clients) < num_clients:
+        if len(self.clients) < len(ids):
             records += [
-                Record(done, "participation", f"client={k}", "weight", p)
+                Record(done, "participation", f"client={ids[k]}", "weight", p)
                 for k, p in zip(self.clients, self.weights, strict=True)
             ]
         return records

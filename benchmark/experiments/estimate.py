@@ -121,13 +121,14 @@ def _block(table: str, run: RunConfig, runs: int, facts: Facts) -> RunBlock:
     clients, samples = scheme.expected(there, facts.classes, facts.sources)
     test = test_samples(run, facts, there - samples)
     held_out = int(run.evaluation.validation * samples)
-    taking_part = train.clients_per_round or clients
+    taking_part = train.clients_per_round or clients - int(run.evaluation.unseen * clients)
     if train.steps is not None:
         per_round = taking_part * train.steps * train.batch_size
     else:
         per_round = int(taking_part * (samples - held_out) / clients * (train.epochs or 1))
     evaluations = 1 + math.ceil(train.rounds / run.evaluation.every)
-    return RunBlock(table, run, runs, facts, per_round, evaluations * (test + held_out), clients)
+    evaluated = test + held_out + int(run.evaluation.unseen * samples)
+    return RunBlock(table, run, runs, facts, per_round, evaluations * evaluated, clients)
 
 
 def test_samples(run: RunConfig, facts: Facts, left: int) -> int:

@@ -35,6 +35,16 @@ def _number(label: str, higher_is_better: bool = False, split: str = "test", of:
     return Metric(label, higher_is_better, 1.0, "", split, of)
 
 
+def _over_clients(name: str, split: str, client: str) -> dict[str, Metric]:
+    """The accuracies of clients on their own samples."""
+    return {
+        f"{name}_mean": Metric(f"Mean accuracy over {client}s", split=split),
+        f"{name}_worst": Metric(f"Accuracy of the worst {client}", split=split),
+        f"{name}_p10": Metric(f"10th percentile of accuracies over {client}s", split=split),
+        f"{name}_spread": Metric(f"Standard deviation of accuracies over {client}s", False, split=split),
+    }
+
+
 METRICS = {
     "accuracy": Metric("Test accuracy"),
     "micro_f1": Metric("Micro-F1"),
@@ -43,6 +53,8 @@ METRICS = {
     "loss": _number("Test loss"),
     "eigenvalue_spread": _number("Spread of the 50 largest eigenvalues"),
     "eigenvalue_spread_class": _number("Spread of the 50 largest eigenvalues within classes"),
+    **_over_clients("client", "validation", "client"),
+    **_over_clients("unseen", "unseen", "unseen client"),
     "rounds_to_reach": _number("Rounds until the reference row's best test accuracy", of="accuracy"),
     "speedup": _number(
         "Speed-up: rounds of the reference row until its best test accuracy, over those of the row",

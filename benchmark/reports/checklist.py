@@ -242,9 +242,10 @@ class Checklist:
         stored = json_of(self.index.results.root / "partitions" / name / "statistics.json")
         if not stored or facts is None:
             return None
-        sizes, share = stored["sizes"], run.evaluation.validation
-        held = sum(min(int(share * size), size - 1) for size in sizes)
-        test = estimate.test_samples(run, facts, stored["num_samples"] - sum(sizes))
+        unseen = self.metas[key].get("unseen", [])
+        sizes = [size for k, size in enumerate(stored["sizes"]) if k not in unseen]
+        held = sum(min(int(run.evaluation.validation * size), size - 1) for size in sizes)
+        test = estimate.test_samples(run, facts, stored["num_samples"] - sum(stored["sizes"]))
         return sum(sizes) - held, held, test, len(sizes)
 
     def preprocessing(self) -> Iterable[str]:

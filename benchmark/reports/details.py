@@ -36,7 +36,7 @@ STEPS = 50
 FRESH = Path("repeated")
 """The results folder in the command that repeats a cell."""
 
-ORIGIN = "commit dirty python torch numpy device threads host fingerprint partition".split()
+ORIGIN = "commit dirty python torch numpy device threads host fingerprint partition unseen".split()
 """What is shown of a run's meta.json."""
 
 
@@ -138,13 +138,19 @@ class Details:
 
 
 def measured(spec: TableSpec, records: Sequence[Record]) -> dict[str, Any]:
-    """Curves by metric, accuracy of each group in the last evaluation, clients by round, and sums of costs."""
-    wanted = {(METRICS[name].split, name) for name in ("accuracy", "worst_group_accuracy", spec.metric)}
+    """Curves by metric, last accuracies of groups and over clients, clients by round, and sums of costs."""
+    names = ("accuracy", "worst_group_accuracy", "client_mean", "client_worst", "unseen_mean", spec.metric)
+    wanted = {(METRICS[name].split, name) for name in names}
     curves: dict[str, list[tuple[int, float]]] = {}
     groups: dict[str, float] = {}
+    over_clients: dict[str, dict[str, float]] = {}
     costs: Counter[str] = Counter()
     taken = []
     for record in records:
+        clients, _, what = record.metric.partition("_")
+        if record.split in ("validation", "unseen") and clients in ("client", "unseen"):
+            place = what if record.group == "all" else record.group
+            over_clients.setdefault(clients, {})[place] = round(100 * record.value, 2)
         if record.group == "all" and (record.split, record.metric) in wanted:
             value = _short(record.value * METRICS[record.metric].scale)
             if value is not None:
@@ -160,6 +166,7 @@ def measured(spec: TableSpec, records: Sequence[Record]) -> dict[str, Any]:
     return {
         "curves": thinned,
         "groups": groups,
+        "over_clients": over_clients,
         "clients": _by_step(taken),
         "costs": costs,
     }

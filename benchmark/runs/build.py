@@ -13,6 +13,7 @@ from torch import Tensor
 from benchmark.config.schedules import learning_rate
 from benchmark.config.schema import RunConfig
 from benchmark.engine import randomness
+from benchmark.engine.evaluation import ClientSamples
 from benchmark.engine.federation import FederatedRun
 from benchmark.engine.state import Problem, Schedule
 from benchmark.errors import ConfigError, wrong
@@ -101,7 +102,9 @@ def build_run(config: RunConfig, data: RunData, stop: Callable[[], bool] = lambd
     train, num_clients = config.train, len(data.clients)
     wanted = train.clients_per_round or num_clients
     if wanted > num_clients:
-        expected = f"1 to {num_clients} (the partition has {num_clients} clients), or null for all"
+        out = f", {len(data.unseen)} never take part" if data.unseen else ""
+        there = f"the partition has {len(data.partition.clients)} clients{out}"
+        expected = f"1 to {num_clients} ({there}), or null for all"
         raise ConfigError(wrong("train.clients_per_round", wanted, expected))
     model = _build_model(config, method, problem, device)
     if train.batch_size == 1 and model.has_batch_norm and train.buffers != "frozen":
@@ -126,11 +129,22 @@ def build_problem(config: RunConfig, data: RunData, device: torch.device) -> Pro
     attributes = None if train.attributes is None else to_tensor(train.attributes, device)
     values = math.prod(transform(images[:1]).shape)
     size = max(1, min(config.evaluation.batch_size, EVALUATED_VALUES // values))
+
+    def samples(indices: np.ndarray) -> Samples:
+        rows = to_tensor(indices, device)
+        groups = None if attributes is None else attributes[rows]
+        return Samples(images, labels[rows], transform, groups, rows, size)
+
     sets = {"test": _test_set(data, images, transform, size)}
     if data.validation is not None:
-        rows = to_tensor(data.validation, device)
-        groups = None if attributes is None else attributes[rows]
-        sets["validation"] = Samples(images, labels[rows], transform, groups, rows, size)
+        sets["validation"] = samples(data.validation)
+    owned = {"validation": data.held_out if "clients" in config.evaluation.measures else []}
+    owned["unseen"] = list(data.unseen.values())
+    by_client = {
+        split: ClientSamples(samples(np.concatenate(parts)), [len(part) for part in parts])
+        for split, parts in owned.items()
+        if parts
+    }
     return Problem(
         images=images,
         labels=labels,
@@ -140,6 +154,7 @@ def build_problem(config: RunConfig, data: RunData, device: torch.device) -> Pro
         num_attributes=len(dataset.attributes),
         transform=transform,
         evaluation_sets=sets,
+        client_sets=by_client,
         augment=None if augment is None else augment.train,
         augmented_transform=plain,
     )

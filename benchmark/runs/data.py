@@ -30,8 +30,10 @@ class RunData:
         train: Training samples, of which the indices below count.
         test: Test samples.
         partition: The split among clients.
-        clients: Indices of each client's training samples.
-        validation: Indices of samples of ``train`` that are held out; None if there is no validation.
+        clients: Indices of the training samples of each client that takes part.
+        ids: The numbers of these clients in the partition.
+        held_out: Indices of the samples of ``train`` that are held out of each of these clients; empty: none are.
+        unseen: Indices of all samples of each client that never takes part, by its number in the partition.
         rest: Indices of samples of ``train`` that are test data beside ``test``.
     """
 
@@ -40,8 +42,15 @@ class RunData:
     test: Split
     partition: Partition
     clients: list[np.ndarray]
-    validation: np.ndarray | None
+    ids: list[int]
+    held_out: list[np.ndarray]
+    unseen: dict[int, np.ndarray]
     rest: np.ndarray
+
+    @property
+    def validation(self) -> np.ndarray | None:
+        """Indices of the held-out samples of all clients, each once; None if there is no validation."""
+        return np.unique(np.concatenate(self.held_out)) if self.held_out else None
 
 
 def load_dataset(config: DatasetConfig, paths: PathsConfig) -> Dataset:
@@ -108,11 +117,13 @@ def load_data(config: RunConfig, folder: Path | None = None) -> RunData:
     kept = _per_class(labels, wanted.test_per_class, rng, "dataset.test_per_class")
     size = len(dataset.test)
     test, rest = _subset(dataset.test, kept[kept < size]), rest[kept[kept >= size] - size]
-    clients = [np.asarray(c) for c in partition.clients]
-    validation = None
+    whole = [np.asarray(c) for c in partition.clients]
+    unseen = {k: whole[k] for k in _unseen(len(whole), config.evaluation.unseen, seed)}
+    ids = [k for k in range(len(whole)) if k not in unseen]
+    clients, held_out = [whole[k] for k in ids], list[np.ndarray]()
     if config.evaluation.validation > 0:
-        clients, validation = _hold_out(clients, config.evaluation.validation, seed)
-    return RunData(dataset, train, test, partition, clients, validation, rest)
+        clients, held_out = _hold_out(clients, config.evaluation.validation, seed)
+    return RunData(dataset, train, test, partition, clients, ids, held_out, unseen, rest)
 
 
 def population(dataset: Dataset, split: Split) -> Population:
@@ -148,11 +159,21 @@ def _subset(split: Split, indices: np.ndarray) -> Split:
     return split if len(indices) == len(split) else split.subset(indices)
 
 
-def _hold_out(clients: list[np.ndarray], share: float, seed: int) -> tuple[list[np.ndarray], np.ndarray]:
-    """Move ``share`` of every client's samples into one validation set: rounded down, and at least one sample stays.
+def _unseen(clients: int, share: float, seed: int) -> list[int]:
+    """The numbers of ``share`` of the clients, rounded down, drawn at random. `ConfigError` if it is none of them."""
+    if share and share * clients < 1:
+        expected = f"0, or at least {1 / clients:.3g}: the partition has {clients} clients"
+        raise ConfigError(wrong("evaluation.unseen", share, expected))
+    return sorted(randomness.generator(seed, "unseen").permutation(clients)[: int(share * clients)].tolist())
+
+
+def _hold_out(
+    clients: list[np.ndarray], share: float, seed: int
+) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Hold ``share`` of every client's samples out for validation: rounded down, and at least one sample stays.
 
     Raises:
-        ConfigError: The validation set is empty.
+        ConfigError: Nothing is held out.
     """
     kept, held_out = [], []
     for k, indices in enumerate(clients):
@@ -160,9 +181,8 @@ def _hold_out(clients: list[np.ndarray], share: float, seed: int) -> tuple[list[
         count = min(int(share * len(indices)), len(indices) - 1)
         held_out.append(shuffled[:count])
         kept.append(np.sort(shuffled[count:]))
-    validation = np.unique(np.concatenate(held_out))
-    if not len(validation):
+    if not any(map(len, held_out)):
         largest = max(len(indices) for indices in clients)
         expected = f"at least {1 / largest:.3g}: the largest client has {largest} samples"
         raise ConfigError(wrong("evaluation.validation", share, expected))
-    return kept, validation
+    return kept, held_out

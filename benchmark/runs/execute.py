@@ -233,7 +233,7 @@ class RunSession:
                 self._record(run.evaluate(state))
             while state.round < config.train.rounds:
                 state, report = run.run_round(state)
-                records = report.records(run.num_clients)
+                records = report.records(self.data.ids)
                 ended = state.round == config.train.rounds
                 if ended or state.round % config.evaluation.every == 0:
                     last = run.evaluate(state)

@@ -58,6 +58,7 @@ def meta_of(config: RunConfig, data: RunData, origin: dict[str, Any]) -> dict[st
         "dataset": data.dataset.name,
         "fingerprint": data.dataset.fingerprint,
         "partition": data.partition.id,
+        "unseen": list(data.unseen),
         "note": data.dataset.note,
         "label": config.method.get("label", config.method.get("name", "")),
     }

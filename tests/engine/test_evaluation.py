@@ -1,15 +1,25 @@
 """Metrics of a small confusion matrix, counted by hand."""
 
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from federations import federation, problem_of, run
 from torch import Tensor, nn
 
-from benchmark.engine.evaluation import evaluate, metrics, predict
+from benchmark.engine.evaluation import (
+    ClientSamples,
+    client_accuracies,
+    evaluate,
+    metrics,
+    over_clients,
+    predict,
+)
 from benchmark.models.networks import Net
 from methods.core.samples import Samples, TwoArrays
 
@@ -113,6 +123,70 @@ def test_metrics_of_several_predictors_are_averaged() -> None:
     halves = ("all", "accuracy"), ("all", "micro_f1"), ("all", "balanced_accuracy")
     classes = ("class=0", "accuracy"), ("class=1", "accuracy")
     assert values == dict.fromkeys((*halves, *classes), 0.5) | {("all", "worst_group_accuracy"): 0.0}
+
+
+def always(label: int) -> Callable[[Tensor], Tensor]:
+    return lambda x: F.one_hot(torch.full((len(x),), label), 3).double()
+
+
+def owned(labels: list[int], sizes: list[int], rows: Tensor | None = None) -> ClientSamples:
+    images = torch.zeros(20, 1, dtype=torch.float64)
+    return ClientSamples(Samples(images, torch.tensor(labels), lambda x: x, rows=rows, batch_size=4), sizes)
+
+
+def test_accuracy_of_each_client() -> None:
+    """Of four clients one has no samples. One predictor serves all; of four, client k has the k-th."""
+    data = owned([0, 0, 1, 0, 2, 2, 0], [2, 2, 0, 3], torch.arange(7) + 5)
+    assert client_accuracies([always(0)], data).tolist() == [1, 1 / 2, 1 / 3]
+    assert client_accuracies(map(always, (0, 1, 0, 2)), data).tolist() == [1, 1 / 2, 2 / 3]
+
+
+def test_numbers_over_clients_by_hand() -> None:
+    """0, 1/2, 1: mean 1/2, variance (1/4 + 0 + 1/4)/3. The 10th percentile is a fifth of the way from 0 to 1/2."""
+    found = over_clients(np.array([1.0, 0.0, 0.5]), "client")
+    numbers = {metric: value for (group, metric), value in found.items() if group == "all"}
+    expected = {"mean": 1 / 2, "worst": 0, "p10": 1 / 10, "spread": math.sqrt(1 / 6)}
+    assert numbers == pytest.approx({f"client_{name}": value for name, value in expected.items()})
+    curve = [found[f"percentile={q}", "client_accuracy"] for q in range(0, 101, 10)]
+    np.testing.assert_allclose(curve, np.arange(11) / 10, rtol=1e-12)
+    assert len(found) == 15
+
+
+PERSONAL = {"client": {"fedrep": {"E_h": 1, "E_b": 1}}, "prediction": {"name": "personal"}}
+
+
+@pytest.mark.parametrize(("method", "own"), [({}, (1 / 2, 0, 1 / 2)), (PERSONAL, (1, 1, 0))])
+def test_a_federation_whose_clients_have_one_class_each(
+    method: Mapping[str, Any], own: tuple[float, ...]
+) -> None:
+    """The head is a bias. Client 0 has ten samples of class 0, client 1 four of class 1.
+
+    A personal head learns its client's class. The shared one, and the initial one that clients outside get, say 0.
+    """
+    net = Net(nn.Linear(1, 1, bias=False), nn.Linear(1, 3), 1).double()
+    start = np.zeros(7)
+    start[4] = 0.01  # of the biases 0, 1, 2 the first one is the largest
+    images = torch.ones(7, 1, dtype=torch.float64)
+    sets = {
+        "validation": ([0, 0, 0, 1, 1], [3, 2]),
+        "unseen": ([0, 0, 1, 1, 1, 0, 2], [3, 3, 1]),
+    }
+    problem = problem_of([np.ones((10, 1)), np.ones((4, 1))], [np.zeros(10, int), np.ones(4, int)], 3)
+    samples = {
+        split: ClientSamples(Samples(images[: len(labels)], torch.tensor(labels), lambda x: x), sizes)
+        for split, (labels, sizes) in sets.items()
+    }
+    model = federation(replace(problem, client_sets=samples), method, net, lr=0.1, rounds=2, w0=start)
+    values = {(r.split, r.group, r.metric): r.value for r in model.evaluate(run(model)[-1])}
+    mean, worst, spread = own
+    assert values["validation", "all", "client_mean"] == mean
+    assert values["validation", "all", "client_worst"] == worst
+    assert values["validation", "all", "client_spread"] == spread
+    # Of the clients outside 2/3, 1/3 and none of the samples have class 0.
+    assert values["unseen", "all", "unseen_worst"] == 0
+    assert values["unseen", "all", "unseen_mean"] == pytest.approx(1 / 3)
+    assert values["unseen", "all", "unseen_spread"] == pytest.approx(math.sqrt(2 / 27))
+    assert values["unseen", "all", "unseen_p10"] == pytest.approx(1 / 15)
 
 
 def test_a_run_evaluates_every_set_in_long_form() -> None:

@@ -144,8 +144,8 @@ def test_plain_rounds() -> None:
     assert states[3].rules["Counter"] == {"received": 2}
     assert states[3].clients == {1: {"rules": {"Counter": {"rounds": 2}}}}
     assert [report.cost for report in reports] == [Cost(), Cost(3, 2), Cost(3, 2)]
-    assert reports[0].records(2) == [Record(1, "train", "all", "loss", 0.0)]
-    assert reports[1].records(2) == [
+    assert reports[0].records(range(2)) == [Record(1, "train", "all", "loss", 0.0)]
+    assert reports[1].records(range(2)) == [
         Record(2, "train", "all", "loss", 0.0),
         Record(2, "cost", "all", "scalars_up", 3.0),
         Record(2, "cost", "all", "scalars_down", 2.0),

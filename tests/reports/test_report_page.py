@@ -14,12 +14,14 @@ from typing import Any
 import pytest
 from chromium import Page
 from command_line import Cli
+from finished_runs import finish
 from made_up_report import CHOICE, NAME, PARTITION, fill
 from processes import wait_until
 from selenium.webdriver.common.keys import Keys
 
 from benchmark.cli import report
 from benchmark.cli.report import write_report
+from benchmark.engine.records import Record
 from benchmark.experiments.plan import plan
 from benchmark.experiments.selection import TableQuery, select
 from benchmark.experiments.spec import TableSpec
@@ -169,6 +171,32 @@ def test_panel_by_keyboard(page: Page) -> None:
     wait_until(lambda: not page.all("#panel"), "the panel closes")
     assert page.run("return document.activeElement") == link
     assert page.run("return location.hash") == f"#{NAME}"
+
+
+def test_accuracies_over_clients_in_the_panel(browser: Page, tmp_path: Path) -> None:
+    """At percentile q clients that take part have q/2 + 50 %, the others q/2; client 1 is one of these."""
+    query = TableQuery(results=tmp_path, name=NAME, rows="fedavg", columns="fmnist/p5c2", seeds=1)
+    numbers = {"client": (0.75, 0.5, 0.55, 0.125), "unseen": (0.25, 0.0, 0.05, 0.15)}
+    records = [
+        Record(2, split, "all", f"{name}_{metric}", value)
+        for split, name in (("validation", "client"), ("unseen", "unseen"))
+        for metric, value in zip(("mean", "worst", "p10", "spread"), numbers[name], strict=True)
+    ]
+    for q in range(0, 101, 10):
+        records.append(Record(2, "validation", f"percentile={q}", "client_accuracy", q / 200 + 0.5))
+        records.append(Record(2, "unseen", f"percentile={q}", "unseen_accuracy", q / 200))
+    (run,) = plan(select(spec_called(NAME), query), "quick", range(1))["fedavg", "fmnist/p5c2"].runs
+    meta = {"partition": PARTITION, "unseen": [1]}
+    finish(ResultsFolder(tmp_path).open(), run, records, final={"test": {"accuracy": 0.5}}, meta=meta)
+    page = write_report(query, RunIndex(ResultsFolder(tmp_path)), tmp_path)
+    browser.open(page, "#fedmr_table1/fedavg/fmnist%2Fp5c2")
+    browser.wait("#panel .copy")
+    text = browser.one("#panel").text
+    assert "take part; held-out samples 75.00 50.00 55.00 12.50" in text
+    assert "never take part; all samples 25.00 0.00 5.00 15.00" in text
+    assert "Never: clients 1." in text
+    assert len(browser.all("#panel svg[aria-label^='Accuracy at each tenth percentile'] path[stroke]")) == 2
+    assert browser.errors() == []
 
 
 def test_content_of_the_panel(page: Page, folder: Path) -> None:

@@ -20,20 +20,24 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from finished_runs import as_markdown
+from finished_runs import as_markdown, finish, toy_table
 from markdown_it import MarkdownIt
 
 from benchmark.cli.table import check_show
 from benchmark.errors import ConfigError, StorageError
 from benchmark.experiments.metrics import Show
+from benchmark.experiments.plan import plan
 from benchmark.experiments.selection import TableQuery
 from benchmark.experiments.spec import TableSpec
 from benchmark.experiments.tables import TABLE_FOLDER, load_spec
+from benchmark.reports.collect import collect
 from benchmark.reports.layout import as_table
 from benchmark.reports.render import csv, latex, markdown, terminal
 from benchmark.reports.results import Cell, CellRun, build_results
 from benchmark.reports.tables import Table, text_table
 from benchmark.reports.write import write
+from benchmark.runs.index import RunIndex
+from benchmark.runs.store import ResultsFolder
 from benchmark.tracking import resend
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -76,6 +80,27 @@ def test_golden(toy: Table, tmp_path: Path) -> None:
     assert names == {f"toy_table1.{suffix}" for suffix in ("csv", "wide.csv", "md", "tex", "narrow.tex")}
     for name in names:
         assert (tmp_path / name).read_text() == (GOLDEN / name).read_text()
+
+
+@pytest.mark.parametrize(
+    ("metric", "split", "best", "label"),
+    [
+        ("client_worst", "validation", "fedavg", "Accuracy of the worst client in %"),
+        ("unseen_spread", "unseen", "fedprox", "Standard deviation of accuracies over unseen clients in %"),
+    ],
+)
+def test_metrics_over_clients(tmp_path: Path, metric: str, split: str, best: str, label: str) -> None:
+    """FedAvg has 50 and 54, FedProx 30 and 34. The highest worst accuracy is best, and the lowest spread."""
+    spec, results = toy_table(("fedavg", "fedprox"), seeds=2, metric=metric), ResultsFolder(tmp_path).open()
+    cells = plan(spec, "quick")
+    for (row, _), cell in cells.items():
+        for run in cell.runs:
+            value = {"fedavg": 0.5, "fedprox": 0.3}[row] + 0.04 * run.seed
+            finish(results, run, final={split: {metric: value}, "test": {metric: 0.9}})
+    text = as_markdown(collect(spec, "quick", cells, RunIndex(results)))
+    mean = {"fedavg": "52.00", "fedprox": "32.00"}[best]
+    assert f"| {best} | **{mean} ± 2.83** |" in text and text.count("± 2.83**") == 1
+    assert f"{label}, last round" in text
 
 
 def test_on_a_terminal(toy: Table) -> None:

@@ -130,6 +130,75 @@ def test_validation_is_held_out_of_every_client(tmp_path: Path) -> None:
     assert len(load_data(configuration(tmp_path, {"evaluation": {"validation": 0.99}})).clients[0]) == 1
 
 
+def test_unseen_clients_never_take_part(tmp_path: Path) -> None:
+    """A third of six clients; which ones depends on the seed of the split. Nothing of theirs is held out."""
+    layer = {"evaluation": {"unseen": 0.34, "validation": 0.25}}
+    whole = load_data(configuration(tmp_path))
+    data = load_data(configuration(tmp_path, layer))
+    assert len(data.unseen) == 2 and sorted([*data.ids, *data.unseen]) == list(range(6))
+    for k, samples in data.unseen.items():
+        np.testing.assert_array_equal(samples, whole.clients[k])
+    for k, kept, held in zip(data.ids, data.clients, data.held_out, strict=True):
+        np.testing.assert_array_equal(np.sort([*kept, *held]), whole.clients[k])
+    measured = {"evaluation": {"measures": ["clients"]}}
+    problem = build_problem(configuration(tmp_path, layer, measured), data, choose_device("cpu"))
+    parts = {"validation": data.held_out, "unseen": list(data.unseen.values())}
+    for split, expected in parts.items():
+        samples, sizes = problem.client_sets[split]
+        assert samples.rows is not None and sizes == [len(part) for part in expected]
+        np.testing.assert_array_equal(samples.rows.numpy(), np.concatenate(expected))
+        np.testing.assert_array_equal(samples.y.numpy(), data.train.labels[np.concatenate(expected)])
+    drawn = {tuple(load_data(configuration(tmp_path, layer, seed=seed)).unseen) for seed in range(6)}
+    assert len(drawn) > 1
+    pinned = {"partition": {"seed": 3}}
+    one, two = (load_data(configuration(tmp_path, layer, pinned, seed=seed)) for seed in (0, 1))
+    assert list(one.unseen) == list(two.unseen)
+
+
+def test_records_over_clients(tmp_path: Path) -> None:
+    """All four numbers and the percentiles; participants are named by their numbers in the partition."""
+    layer = {"evaluation": {"measures": ["clients"], "unseen": 0.34, "validation": 0.25}}
+    config = configuration(tmp_path, layer, {"train": {"clients_per_round": 3}})
+    assert execute(config).state == "done"
+    data, records = load_data(config), folder_of(config).read_records()
+    taken = {int(r.group.removeprefix("client=")) for r in records if r.split == "participation"}
+    assert taken <= set(data.ids) and len(taken) >= 3
+    final = status_of(config).final
+    for split, name in (("validation", "client"), ("unseen", "unseen")):
+        mean, worst, low, spread = (
+            final[split][f"{name}_{key}"] for key in ("mean", "worst", "p10", "spread")
+        )
+        curve = [r.value for r in records if (r.round, r.split, r.metric) == (3, split, f"{name}_accuracy")]
+        assert curve == sorted(curve) and (worst, low, len(curve)) == (curve[0], curve[1], 11)
+        assert worst <= mean <= curve[-1] and 0 <= spread <= 0.5
+    # All clients have as many samples, so their mean is that of the pooled validation set.
+    assert final["validation"]["client_mean"] == pytest.approx(final["validation"]["accuracy"])
+    meta = json.loads((folder_of(config).path / "meta.json").read_text())
+    assert meta["unseen"] == list(data.unseen)
+    plain = configuration(tmp_path)
+    assert "unseen" not in plain.identity["evaluation"] and config.identity["evaluation"]["unseen"] == 0.34
+
+
+@pytest.mark.parametrize(
+    ("evaluation", "train", "message"),
+    [
+        ({"measures": ["clients"]}, {}, r"evaluation.validation: got 0.0; expected a number > 0 and < 1"),
+        ({"unseen": 0.1}, {}, r"evaluation.unseen: got 0.1; expected 0, or at least 0.167"),
+        (
+            {"unseen": 0.2},
+            {"clients_per_round": 6},
+            r"1 to 5 \(the partition has 6 clients, 1 never take part\)",
+        ),
+    ],
+)
+def test_refusals_about_clients(
+    tmp_path: Path, evaluation: dict[str, Any], train: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        config = configuration(tmp_path, {"evaluation": evaluation, "train": train})
+        build_run(config, load_data(config))
+
+
 def test_data_are_loaded_once_and_all_missing_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one, two = configuration(tmp_path, seed=0), configuration(tmp_path, seed=1)
     load_dataset(one.dataset, one.paths)

@@ -102,6 +102,20 @@ const groupChart = (runs, name, width) => {
   });
 };
 
+/* Accuracy of clients from the worst to the best, a line for each seed; dashed: clients that never take part. */
+const percentileChart = (runs, width) => {
+  const points = runs.flatMap((run) => Object.entries(run.over_clients).flatMap(([clients, values]) =>
+    d3.range(0, 101, 10).map((percentile) => ({ clients, seed: run.seed, percentile, value: values[`percentile=${percentile}`] }))));
+  const line = (clients, dashes) => Plot.line(points.filter((point) => point.clients === clients), {
+    x: "percentile", y: "value", z: "seed", stroke: (point) => seedColour(point.seed), strokeWidth: 1.6, strokeDasharray: dashes,
+    title: (point) => `seed ${point.seed}, percentile ${point.percentile}: ${point.value} %`, tip: true,
+  });
+  return plot("Accuracy at each tenth percentile of the clients, a line for each seed", width, {
+    height: 200, x: { label: "percentile of clients (0: worst)" }, y: { label: "accuracy (%)", domain: [0, 100], grid: true },
+    marks: [line("client", "none"), line("unseen", "4 3")],
+  });
+};
+
 /* A grid of cells whose opacity is a number: participation and labels. */
 const gridChart = (cells, label, width, options) =>
   plot(label, width, {

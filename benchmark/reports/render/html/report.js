@@ -159,7 +159,8 @@ const legendOf = (entries) => element("p", { class: "seeds" }, ...entries.map(([
   element("span", { style: `--colour:${colour}` }, text)));
 const words = (value) => (value === null ? "–" : typeof value === "string" ? value : JSON.stringify(value));
 const together = (runs, key) => [...new Set(runs.map((run) => run.origin?.[key]).filter((value) => value !== undefined))].join(", ");
-const LABELS = { accuracy: "test accuracy (%)", worst_group_accuracy: "worst-group accuracy (%)" };
+const LABELS = { accuracy: "test accuracy (%)", worst_group_accuracy: "worst-group accuracy (%)",
+  client_mean: "mean over clients (%)", client_worst: "worst client (%)", unseen_mean: "mean over unseen clients (%)" };
 const nameOfMetric = (metric) => LABELS[metric] ?? metric.replaceAll("_", " ");
 
 const columnOf = (cell) => $$("tbody tr", cell.closest("section")).map((row) => {
@@ -167,6 +168,15 @@ const columnOf = (cell) => $$("tbody tr", cell.closest("section")).map((row) => 
   const seeds = other.dataset.seeds.split(" ").filter(Boolean).map((text) => text.split(":").map(Number));
   return { label: $("th", row).firstChild.textContent.trim(), seeds, measured: number(other, "measured"), published: number(other, "published"), own: other === cell };
 });
+
+const overClientsPart = (runs, seeds, width) => {
+  const CLIENTS = { client: "take part; held-out samples", unseen: "never take part; all samples" };
+  const rows = runs.flatMap((run) => Object.entries(run.over_clients).map(([clients, values]) =>
+    [String(run.seed), CLIENTS[clients], ...["mean", "worst", "p10", "spread"].map((key) => values[key].toFixed(2))]));
+  return rows.length ? part("Accuracy over clients", seeds, percentileChart(runs, width),
+    element("p", { class: "hint" }, "Last evaluation. Solid: clients that take part; dashed: clients that never do. Spread: standard deviation."),
+    tableOf("Accuracy over clients of each seed", ["seed", "clients", "mean", "worst", "10th percentile", "spread"], rows)) : null;
+};
 
 const clientsPart = (runs, partitions, width) => {
   const place = element("div");
@@ -177,7 +187,8 @@ const clientsPart = (runs, partitions, width) => {
     const clients = partition?.counts.length || 1 + Math.max(-1, ...run.clients.cells.map((cell) => cell[1]));
     place.replaceChildren(
       element("h4", {}, "Who took part"),
-      run.clients.cells.length ? participationChart(run.clients, clients, width) : element("p", {}, "All clients in every round."),
+      run.clients.cells.length ? participationChart(run.clients, clients, width) : element("p", {}, run.origin.unseen?.length ? "All others in every round." : "All clients in every round."),
+      run.origin.unseen?.length ? element("p", {}, `Never: clients ${run.origin.unseen.join(", ")}.`) : "",
       element("h4", {}, "Samples of each class"),
       partition?.counts.length ? labelChart(partition.counts, partition.class_names, width) : element("p", {}, "The partition’s statistics are not in the results folder."),
     );
@@ -259,6 +270,7 @@ const open = async (name, cell) => {
     seedsPart(details, rows, own, label, width),
     metrics.length ? part("Learning curves", seeds, ...metrics.map((metric) => curveChart(runs, metric, nameOfMetric(metric), width))) : null,
     runs.some((run) => Object.keys(run.groups).length) ? part("Accuracy by class and group", seeds.cloneNode(true), groupChart(runs, named, width)) : null,
+    overClientsPart(runs, seeds.cloneNode(true), width),
     runs.length ? clientsPart(runs, partitions, width) : null,
     details.average_of.length ? part("Average of", element("ul", {}, ...details.average_of.map((other) =>
       element("li", {}, element("a", { href: `#${other}` }, decodeURIComponent(other.split("/")[2])))))) : null,
