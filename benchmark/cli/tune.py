@@ -5,6 +5,7 @@ client's training data held out. The point with the best mean on that part is wr
 Finished runs are not repeated.
 """
 
+import math
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
@@ -18,12 +19,13 @@ from rich.table import Table as TextTable
 from benchmark.cli.launching import run_missing, run_settings
 from benchmark.cli.options import LaunchOptions, parse
 from benchmark.config.files import shown_path
+from benchmark.config.schema import RunConfig
 from benchmark.errors import ConfigError, wrong
 from benchmark.experiments import tuning
 from benchmark.experiments.plan import Cells, TunedValues, plan
 from benchmark.experiments.selection import PATTERNS, TableQuery, whole_tables
 from benchmark.experiments.spec import TableSpec, matching
-from benchmark.experiments.tuning import CellKey, Point, SearchGrid, TunedCell, TunedFolder
+from benchmark.experiments.tuning import CellKey, Point, SearchGrid, TunedCell, TunedFolder, Values
 from benchmark.reports.render.console import TextConsole
 from benchmark.runs.index import RunIndex
 from benchmark.runs.store import ResultsFolder, read_json
@@ -46,6 +48,12 @@ class TuneOptions(TableQuery, LaunchOptions):
         None,
         title=PATTERNS,
         description="columns that are not searched and get the choice of their row (with share=row)",
+    )
+    trials: int | None = Field(
+        None,
+        ge=3,
+        description="instead of a grid: at most so many trials in each cell of the table, of all its methods by one "
+        "rule (docs/how-to/tune.md)",
     )
     out: Path | None = Field(
         None, description="folder of the chosen values; if left out: tuned in the results folder"
@@ -94,6 +102,12 @@ def main(words: Sequence[str]) -> int:
             "dataset.options: values that are chosen with other options would go into tables without them. "
             "Set out=FOLDER, and tuned=FOLDER for the table."
         )
+    noted = [word for word in words if word.lstrip("-").partition("=")[0].partition(".")[0] not in NOT_NOTED]
+    command = f"python -m benchmark tune {shlex.join(noted)}"
+    if options.trials is not None:
+        from benchmark.cli.trials import search_table
+
+        return search_table(options, command)
     grid = tuning.load_grid(options.method)
     searches = [_search(whole, grid, options) for whole in _tables(options, grid.method)]
     index = RunIndex(ResultsFolder(options.results, options.stale).open())
@@ -102,8 +116,6 @@ def main(words: Sequence[str]) -> int:
     for search in searches:
         tuned.read(search.spec, options.preset)  # a file that does not fit is refused now, not after the runs
     plans = [(search.spec, cells) for search in searches for cells in search.planned]
-    noted = [word for word in words if word.lstrip("-").partition("=")[0].partition(".")[0] not in NOT_NOTED]
-    command = f"python -m benchmark tune {shlex.join(noted)}"
     with run_missing(options, index, plans, prefix="tune ") as code:
         if code == 130:
             return code
@@ -186,7 +198,7 @@ def _choose(search: Search, index: RunIndex, command: str) -> tuple[dict[CellKey
         if ended:
             _show(search, row.label, ended, best)
         cells = {
-            key: _tuned(search, key, ended[key], number, index.results, command)
+            key: tuned_cell(search, key, ended[key], number, index.results, command)
             for key, number in best.items()
             if number is not None
         }
@@ -202,29 +214,37 @@ def _choose(search: Search, index: RunIndex, command: str) -> tuple[dict[CellKey
     return chosen, not left
 
 
-def _points(search: Search, key: CellKey, index: RunIndex) -> list[Point] | None:
-    """What each point of the grid reached in one cell, or None if a run has not ended."""
+def tried(spec: TableSpec, values: Values, runs: Sequence[RunConfig], index: RunIndex) -> Point:
+    """What the ended ``runs`` with ``values`` reached on the validation split, and what they cost."""
     from benchmark.reports.collect import validation_value
 
+    reached = [validation_value(spec, run.preset, run.key, index) for run in runs]
+    found = tuning.point(values, reached, [f"runs/{run.key}" for run in runs])
+    spent = [status.seconds * status.threads for run in runs if (status := index.status(run.key))]
+    return found.model_copy(update={"cpu_seconds": round(math.fsum(spent), 1)})
+
+
+def _points(search: Search, key: CellKey, index: RunIndex) -> list[Point] | None:
+    """What each point of the grid reached in one cell, or None if a run has not ended."""
     points = []
     for values, cells in zip(search.grid.points, search.planned, strict=True):
         runs = cells[key].runs
         if not all(index.has_ended(run.key) for run in runs):
             return None
-        reached = [validation_value(search.spec, run.preset, run.key, index) for run in runs]
-        points.append(tuning.point(values, reached, [f"runs/{run.key}" for run in runs]))
+        points.append(tried(search.spec.of_column(key[1]), values, runs, index))
     return points
 
 
-def _tuned(
+def tuned_cell(
     search: Search, key: CellKey, points: Sequence[Point], number: int, results: ResultsFolder, command: str
 ) -> TunedCell:
+    """The choice of one cell, for its file."""
     metas = [read_json(results.root / run / "meta.json") or {} for point in points for run in point.runs]
     commits = {meta.get("commit", "")[:12] + (" with changes" if meta.get("dirty") else "") for meta in metas}
     return TunedCell(
         method=search.grid.method,
         chosen=points[number].values,
-        metric=search.spec.metric,
+        metric=search.spec.of_column(key[1]).metric,
         which_round=search.spec.which_round[search.options.preset],
         split=search.splits[key],
         seeds=search.options.seeds,
