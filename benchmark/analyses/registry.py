@@ -25,11 +25,8 @@ class CurvesOptions(RunQuery):
 
 
 class LeaderboardOptions(RunQuery):
-    """Which methods are measured, and whether a version is frozen."""
+    """Whether a version is frozen."""
 
-    methods: str | None = Field(
-        None, title=PATTERNS, description="rows whose costs are measured beside FedAvg's; if left out: all"
-    )
     freeze: date | None = Field(
         None,
         title="YYYY-MM-DD",

@@ -1,7 +1,7 @@
 """The metrics that a table can show, the round of a run that it reads, and the numbers that it prints."""
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 from benchmark.errors import wrong
@@ -29,10 +29,6 @@ class Metric:
     unit: str = "%"
     split: str = "test"
     of: str = ""
-
-    def like(self, other: "Metric") -> bool:
-        """Whether values of both may stand in one table."""
-        return replace(self, label="") == replace(other, label="")
 
 
 def _number(label: str, higher_is_better: bool = False, split: str = "test", of: str = "") -> Metric:

@@ -261,8 +261,8 @@ class TableSpec(FileModel):
         for column in self.columns:
             _check_known(f"columns.{column.key}.average_of", column.average_of, runs)
             _check_known(f"columns.{column.key}.presets", column.presets, self.presets)
-            same = [name for name, metric in METRICS.items() if metric.like(self.metric_format)]
-            _check_known(f"columns.{column.key}.metric", column.metric or self.metric, same)
+            alike = [name for name, metric in METRICS.items() if metric.unit == self.metric_format.unit]
+            _check_known(f"columns.{column.key}.metric", column.metric or self.metric, alike)
         for what, by_preset in (("which_round", self.which_round), ("seeds", self.seeds)):
             _check_known(what, by_preset, group_names("preset"))
             _check_known(f"{what}: presets without a value", self.presets, by_preset)
@@ -298,8 +298,7 @@ class TableSpec(FileModel):
 
     def of_column(self, column: str) -> "TableSpec":
         """The table with the metric of one of its columns."""
-        metric = self.column(column).metric
-        return self.model_copy(update={"metric": metric}) if metric else self
+        return self.model_copy(update={"metric": self.column(column).metric or self.metric})
 
     def round(self, preset: str) -> WhichRound:
         """Which round counts in a preset; `ConfigError` if the table has no such preset."""

@@ -85,6 +85,11 @@ def rate_at(own: float, step: int) -> Values:
     return {"train.lr": float(f"{own * 3 ** (step / 2):.3g}") if step else own}
 
 
+def first_trials(own: float) -> list[Values]:
+    """The trials of `RATES`."""
+    return [rate_at(own, step) for step in RATES]
+
+
 def single_changes(grid: SearchGrid, settings: Mapping[str, Any]) -> list[Values]:
     """Points of a grid that change one value of ``settings``: the nearest by ratio first, the parameters in turn."""
     lists = []
