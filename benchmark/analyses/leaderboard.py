@@ -62,7 +62,11 @@ def leaderboard(options: LeaderboardOptions) -> Table:
     folder = frozen.require_new(options.results, options.freeze) if options.freeze else None
     index = RunIndex(ResultsFolder(options.results, options.stale).existing())
     old = frozen.newest(options.results, options.preset)
-    tables, kept, notes = [], [], [*NOTES, *options.remarks]
+    tables, kept, notes = (
+        [],
+        [],
+        [*NOTES, *options.remarks, f"Missing runs: make leaderboard PRESET={options.preset}"],
+    )
     for track, name in TRACKS.items():
         spec, tuned = spec_called(name), TunedTable(table=name, preset=options.preset)
         query = options.model_copy(update={"tuned": "off"} if track == "default" else {})
@@ -115,11 +119,12 @@ def runs_of(track: str, results: TableResults, index: RunIndex) -> pd.DataFrame:
 
 def with_older(runs: pd.DataFrame, old: pd.DataFrame) -> pd.DataFrame:
     """``runs``, and the cells of an older version that are not complete here."""
-    complete = {cell for cell, group in runs.groupby(CELL) if _whole(group)}
-    taken = old[[cell not in complete for cell in zip(*(old[key] for key in CELL), strict=True)]]
-    replaced = set(zip(*(taken[key] for key in CELL), strict=True))
-    here = runs[[cell not in replaced for cell in zip(*(runs[key] for key in CELL), strict=True)]]
-    return pd.concat([here, taken]) if len(here) else taken
+    here, there = (frame["row"] + " " + frame["data"] for frame in (runs, old))
+    complete = here[here.map(here.value_counts()) == runs["planned"]]
+    taken = there[~there.isin(complete)]
+    return pd.concat(
+        [frame for frame in (runs[~here.isin(taken)], old.loc[taken.index]) if len(frame)] or [runs]
+    )
 
 
 def _whole(cell: pd.DataFrame) -> bool:

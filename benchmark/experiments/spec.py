@@ -261,8 +261,7 @@ class TableSpec(FileModel):
         for column in self.columns:
             _check_known(f"columns.{column.key}.average_of", column.average_of, runs)
             _check_known(f"columns.{column.key}.presets", column.presets, self.presets)
-            alike = [name for name, metric in METRICS.items() if metric.unit == self.metric_format.unit]
-            _check_known(f"columns.{column.key}.metric", column.metric or self.metric, alike)
+            _check_known(f"columns.{column.key}.metric", column.metric or self.metric, METRICS)
         for what, by_preset in (("which_round", self.which_round), ("seeds", self.seeds)):
             _check_known(what, by_preset, group_names("preset"))
             _check_known(f"{what}: presets without a value", self.presets, by_preset)
