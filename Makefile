@@ -68,6 +68,10 @@ leaderboard: $(STAMP)  ## All methods on one suite, default and tuned values: ra
 	@$(RUN) -m benchmark table name=leaderboard_tuned $(BOARD) $(call option,seeds,$(SEEDS))
 	@$(RUN) -m benchmark analyse leaderboard $(call option,preset,$(PRESET)) $(call option,seeds,$(SEEDS)) \
 	  $(filter dataset.options.% results=% stale=%,$(ARGS))
+ifeq ($(filter methods=% columns=%,$(ARGS)),)
+	@$(RUN) -m benchmark figure name=leaderboard tuned=off $(BOARD) $(call option,seeds,$(SEEDS))
+	@$(RUN) -m benchmark figure name=leaderboard_tuned $(BOARD) $(call option,seeds,$(SEEDS))
+endif
 
 figures: $(STAMP)  ## Every figure (of PAPER; one: FIGURE) into results/figures/PRESET/
 	@$(RUN) -m benchmark figure $(call option,figure,$(FIGURE)) $(WHICH) $(HOW) $(ARGS)
