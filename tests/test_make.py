@@ -73,7 +73,7 @@ def test_make_hands_its_variables_on(checkout: Path, arguments: list[str], calle
     [("", ""), ("methods=mine columns=pacs results=r", " rows=fedavg,mine columns=pacs results=r")],
 )
 def test_the_steps_of_the_leaderboard(checkout: Path, words: str, rows: str) -> None:
-    """The search has one seed whatever SEEDS says; with methods= or columns= there are no figures."""
+    """The search has one seed whatever SEEDS says; with methods= or columns= there is no figure."""
     done = make(checkout, "leaderboard", "SEEDS=2", f"ARGS={words}")
     assert (done.returncode, done.stderr) == (0, "")
     how = f"preset=quick launcher=local{rows}"
@@ -84,10 +84,7 @@ def test_the_steps_of_the_leaderboard(checkout: Path, words: str, rows: str) -> 
         f"analyse leaderboard preset=quick seeds=2{' results=r' if words else ''}",
     ]
     if not words:
-        steps += [
-            f"figure name=leaderboard tuned=off {how} seeds=2",
-            f"figure name=leaderboard_tuned {how} seeds=2",
-        ]
+        steps.append(f"figure name=leaderboard tuned=off {how} seeds=2")
     called = [["-m", "benchmark", *step.split()] for step in steps]
     assert done.stdout == "".join(f"[{word}]" for step in called for word in step)
 
