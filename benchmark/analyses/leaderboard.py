@@ -77,7 +77,8 @@ def leaderboard(options: LeaderboardOptions) -> Table:
         if track == "tuned":
             tuned = TunedFolder.of(options.tuned, options.results).read(spec, options.preset)
             older = old[1].cells if old is not None else {}
-            tuned = tuned.model_copy(update={"cells": older | tuned.cells})
+            cells_of = {row: older.get(row, {}) | tuned.cells.get(row, {}) for row in older | tuned.cells}
+            tuned = tuned.model_copy(update={"cells": cells_of})
         table, said = compare(spec, runs, tuned.cells)
         if track == "default":
             here = [row.key for row in spec.rows if row.key in set(runs.loc[runs["version"] == "", "row"])]
