@@ -29,7 +29,8 @@ SITE  := NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --strict
 quote  = '$(subst ','\'',$(1))'
 option = $(if $(strip $(2)),$(call quote,$(1)=$(strip $(2))))
 WHICH  = $(call option,paper,$(PAPER)) $(call option,preset,$(PRESET)) $(call option,seeds,$(SEEDS))
-DATA   = $(filter dataset.options.%,$(ARGS))
+COMMA := ,
+BOARD  = $(call option,preset,$(PRESET)) $(HOW) $(patsubst methods=%,rows=fedavg$(COMMA)%,$(ARGS))
 HOW    = $(call option,launcher,$(LAUNCHER)) $(call option,workers,$(WORKERS))
 
 .PHONY: help table1 table tables tune leaderboard figures report plan status list doctor bench docs test test-cluster \
@@ -61,10 +62,15 @@ tables: $(STAMP)  ## Every table of every paper (or of PAPER)
 tune: $(STAMP)  ## Grid search on a validation split: make tune TABLE=1 PAPER=fedmr ARGS='method=fedprox columns=fmnist/*'
 	@$(RUN) -m benchmark tune $(call option,table,$(TABLE)) $(WHICH) $(HOW) $(ARGS)
 
-leaderboard: $(STAMP)  ## All methods on one suite: runs, mean ranks, costs, critical-difference diagram
-	@$(RUN) -m benchmark table name=leaderboard $(WHICH) $(HOW) $(ARGS)
-	@$(RUN) -m benchmark analyse leaderboard $(WHICH) $(DATA)
-	@$(RUN) -m benchmark figure name=leaderboard $(WHICH) $(HOW) $(DATA)
+leaderboard: $(STAMP)  ## All methods on one suite, default and tuned values: ranks, costs (your method: ARGS='methods=mine')
+	@$(RUN) -m benchmark table name=leaderboard tuned=off $(BOARD) $(call option,seeds,$(SEEDS))
+	@$(RUN) -m benchmark tune name=leaderboard_tuned trials=6 $(BOARD)
+	@$(RUN) -m benchmark table name=leaderboard_tuned $(BOARD) $(call option,seeds,$(SEEDS))
+	@$(RUN) -m benchmark analyse leaderboard $(call option,preset,$(PRESET)) $(call option,seeds,$(SEEDS)) \
+	  $(filter dataset.options.% results=% stale=%,$(ARGS))
+ifeq ($(filter methods=% columns=%,$(ARGS)),)
+	@$(RUN) -m benchmark figure name=leaderboard tuned=off $(BOARD) $(call option,seeds,$(SEEDS))
+endif
 
 figures: $(STAMP)  ## Every figure (of PAPER; one: FIGURE) into results/figures/PRESET/
 	@$(RUN) -m benchmark figure $(call option,figure,$(FIGURE)) $(WHICH) $(HOW) $(ARGS)

@@ -68,6 +68,27 @@ def test_make_hands_its_variables_on(checkout: Path, arguments: list[str], calle
     assert done.stdout == "".join(f"[{word}]" for word in ["-m", "benchmark", *called.split()])
 
 
+@pytest.mark.parametrize(
+    ("words", "rows"),
+    [("", ""), ("methods=mine columns=pacs results=r", " rows=fedavg,mine columns=pacs results=r")],
+)
+def test_the_steps_of_the_leaderboard(checkout: Path, words: str, rows: str) -> None:
+    """The search has one seed whatever SEEDS says; with methods= or columns= there is no figure."""
+    done = make(checkout, "leaderboard", "SEEDS=2", f"ARGS={words}")
+    assert (done.returncode, done.stderr) == (0, "")
+    how = f"preset=quick launcher=local{rows}"
+    steps = [
+        f"table name=leaderboard tuned=off {how} seeds=2",
+        f"tune name=leaderboard_tuned trials=6 {how}",
+        f"table name=leaderboard_tuned {how} seeds=2",
+        f"analyse leaderboard preset=quick seeds=2{' results=r' if words else ''}",
+    ]
+    if not words:
+        steps.append(f"figure name=leaderboard tuned=off {how} seeds=2")
+    called = [["-m", "benchmark", *step.split()] for step in steps]
+    assert done.stdout == "".join(f"[{word}]" for step in called for word in step)
+
+
 def test_make_passes_a_failure_on_and_refuses_a_misspelt_variable(checkout: Path) -> None:
     done = make(checkout, "table1", "SEEDS=0", FAKE_STATUS="2")
     assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)

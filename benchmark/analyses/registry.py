@@ -2,6 +2,7 @@
 
 import importlib
 from collections.abc import Callable
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,6 +22,16 @@ class CurvesOptions(RunQuery):
     name: str = Field("fedmr_table1", title="FILE of conf/table", description="the table")
     rows: str | None = Field(None, title=PATTERNS, description="rows that are shown; if left out: all")
     columns: str | None = Field(None, title=PATTERNS, description="columns that are shown; if left out: all")
+
+
+class LeaderboardOptions(RunQuery):
+    """Whether a version is frozen."""
+
+    freeze: date | None = Field(
+        None,
+        title="YYYY-MM-DD",
+        description="write the version of this date to leaderboard/ in the results folder",
+    )
 
 
 class LossDecompositionOptions(ResultsOptions):
@@ -125,7 +136,7 @@ ANALYSES = (
     Analysis("client-types", "interaction", ResultsOptions),
     Analysis("communication", "communication", ResultsOptions),
     Analysis("curves", "curves", CurvesOptions),
-    Analysis("leaderboard", "leaderboard", RunQuery),
+    Analysis("leaderboard", "leaderboard", LeaderboardOptions),
     Analysis("loss-decomposition", "loss_decomposition", LossDecompositionOptions),
     Analysis("overhead", "overhead", OverheadOptions),
     Analysis("pooled-data", "interaction", ResultsOptions),

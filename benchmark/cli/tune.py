@@ -2,15 +2,17 @@
 
 Every point of the grid of ``conf/tune/<method>.yaml`` is run in every selected cell of a table, with a part of every
 client's training data held out. The point with the best mean on that part is written where runs of tables read it.
-Finished runs are not repeated.
+Finished runs are not repeated. ``trials=N`` tries N points in each cell of all methods of a table: three rates, and in
+a second launch what follows from them (`benchmark.experiments.tuning.next_trials`).
 """
 
+import math
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, PositiveInt
 from rich.table import Table as TextTable
@@ -21,9 +23,10 @@ from benchmark.config.files import shown_path
 from benchmark.errors import ConfigError, wrong
 from benchmark.experiments import tuning
 from benchmark.experiments.plan import Cells, TunedValues, plan
-from benchmark.experiments.selection import PATTERNS, TableQuery, whole_tables
+from benchmark.experiments.selection import PATTERNS, TableQuery, select, whole_tables
 from benchmark.experiments.spec import TableSpec, matching
-from benchmark.experiments.tuning import CellKey, Point, SearchGrid, TunedCell, TunedFolder
+from benchmark.experiments.tuning import CellKey, Point, SearchGrid, TunedCell, TunedFolder, Values
+from benchmark.paths import conf_file
 from benchmark.reports.render.console import TextConsole
 from benchmark.runs.index import RunIndex
 from benchmark.runs.store import ResultsFolder, read_json
@@ -47,6 +50,11 @@ class TuneOptions(TableQuery, LaunchOptions):
         title=PATTERNS,
         description="columns that are not searched and get the choice of their row (with share=row)",
     )
+    trials: int | None = Field(
+        None,
+        ge=3,
+        description="for all methods of a table, in place of a grid: at most so many points in each cell",
+    )
     out: Path | None = Field(
         None, description="folder of the chosen values; if left out: tuned in the results folder"
     )
@@ -68,17 +76,42 @@ class Search:
 
     Attributes:
         spec: The table, cut to the selected cells.
-        splits: Cells with runs -> share of the training data that is held out.
-        planned: The cells for every point of the grid.
+        extra: Settings of all runs.
+        base: The cells with runs, with the values that they have without a search.
+        splits: Share of the training data that is held out, by cell.
+        points: What is tried, by cell.
+        source: Where it comes from.
         applied: Columns that are not searched and get the choice of their row.
+        planned: The cells with the first of their points, with the second, and so on.
     """
 
     spec: TableSpec
-    grid: SearchGrid
     options: TuneOptions
+    extra: Mapping[str, Any]
+    base: Cells
     splits: Mapping[CellKey, float]
-    planned: Sequence[Cells]
-    applied: Sequence[str]
+    points: Mapping[CellKey, Sequence[Values]]
+    source: str
+    applied: Sequence[str] = ()
+    planned: Sequence[Cells] = ()
+
+    def trying(self, points: Mapping[CellKey, Sequence[Values]]) -> "Search":
+        """With these points, whose runs are planned."""
+        planned = []
+        only, seeds = self.spec.model_copy(update={"tuned_only": True}), range(self.options.seeds)
+        for number in range(max(map(len, points.values()))):
+            tried = {
+                key: TunedValues({**values[number], "evaluation.validation": self.splits[key]}, self.source)
+                for key, values in points.items()
+                if number < len(values)
+            }
+            planned.append(plan(only, self.options.preset, seeds, self.extra, tried))
+        return replace(self, points=points, planned=planned)
+
+    @property
+    def rates(self) -> dict[CellKey, float]:
+        """The rate of each cell without a search."""
+        return {key: cell.runs[0].train.lr for key, cell in self.base.items()}
 
     @property
     def by_row(self) -> bool:
@@ -94,17 +127,24 @@ def main(words: Sequence[str]) -> int:
             "dataset.options: values that are chosen with other options would go into tables without them. "
             "Set out=FOLDER, and tuned=FOLDER for the table."
         )
-    grid = tuning.load_grid(options.method)
-    searches = [_search(whole, grid, options) for whole in _tables(options, grid.method)]
+    if options.trials:
+        searches = _trial_searches(options)
+    else:
+        grid = tuning.load_grid(options.method)
+        searches = [_search(whole, grid, options) for whole in _tables(options, grid.method)]
     index = RunIndex(ResultsFolder(options.results, options.stale).open())
     folder = options.out or options.results / "tuned"
     tuned = TunedFolder((folder, *TunedFolder.of(None, options.results).folders))
     for search in searches:
         tuned.read(search.spec, options.preset)  # a file that does not fit is refused now, not after the runs
-    plans = [(search.spec, cells) for search in searches for cells in search.planned]
     noted = [word for word in words if word.lstrip("-").partition("=")[0].partition(".")[0] not in NOT_NOTED]
     command = f"python -m benchmark tune {shlex.join(noted)}"
-    with run_missing(options, index, plans, prefix="tune ") as code:
+    if options.trials:
+        with run_missing(options, index, _plans(searches), prefix="tune ") as code:
+            if code == 130:
+                return code
+            searches = [_with_more(search, index) for search in searches]
+    with run_missing(options, index, _plans(searches), prefix="tune ") as code:
         if code == 130:
             return code
         for search in searches:
@@ -116,12 +156,42 @@ def main(words: Sequence[str]) -> int:
     return code
 
 
+def _plans(searches: Sequence[Search]) -> list[tuple[TableSpec, Cells]]:
+    return [(search.spec, cells) for search in searches for cells in search.planned]
+
+
+def _trial_searches(options: TuneOptions) -> list[Search]:
+    """Three rates for every cell of the selected tables."""
+    if options.method or options.share == "row" or options.apply is not None:
+        raise ConfigError(
+            "trials: is for all methods, in each cell; it takes rows=, and no method=, share= or apply=."
+        )
+    searches = [_planned(select(spec, options), options, "conf/tune") for spec in _tables(options, "")]
+    return [
+        search.trying({key: tuning.first_trials(rate) for key, rate in search.rates.items()})
+        for search in searches
+    ]
+
+
+def _with_more(search: Search, index: RunIndex) -> Search:
+    """With the further trials of each cell whose rates have ended."""
+    points = dict(search.points)
+    for key, rate in search.rates.items():
+        method, settings = search.spec.row(key[0]).method_name, search.base[key].plain
+        has_grid = conf_file("tune", method) is not None
+        changes = tuning.single_changes(tuning.load_grid(method), settings) if has_grid else []
+        if (reached := _points(search, key, index)) is not None:
+            best = tuning.best(reached, search.spec.metric_format.higher_is_better, by_row=False)
+            points[key] = [*points[key], *tuning.next_trials(rate, best, changes)][: search.options.trials]
+    return search.trying(points)
+
+
 def _tables(options: TuneOptions, method: str) -> list[TableSpec]:
-    """The selected tables that have rows of the method, uncut."""
+    """The selected tables that have rows of the method (empty: of any), uncut."""
     if options.name is None and options.paper is None:
         raise ConfigError("tune: no table is selected; set name=FILE of conf/table, or paper=.. and table=..")
     specs = whole_tables(options)
-    fitting = [spec for spec in specs if any(row.method_name == method for row in spec.rows)]
+    fitting = [spec for spec in specs if any(method in ("", row.method_name) for row in spec.rows)]
     if not fitting:
         methods = sorted({row.method_name for spec in specs for row in spec.rows})
         names = ", ".join(spec.name for spec in specs)
@@ -149,27 +219,27 @@ def _search(whole: TableSpec, grid: SearchGrid, options: TuneOptions) -> Search:
             )
         named = matching(with_runs, options.apply, "apply", f"table {whole.name}")
         applied = [key for key in named if key not in columns]
-    split, preset, seeds = options.validation, options.preset, range(options.seeds)
+    search = _planned(spec, options, shown_path(tuning.grid_path(grid.method)))
+    search = search.trying(dict.fromkeys(search.base, grid.points))
+    return replace(search, applied=applied)
+
+
+def _planned(spec: TableSpec, options: TuneOptions, source: str) -> Search:
+    """A search in the cells of ``spec`` that have runs, without points."""
+    spec = spec.model_copy(update={"tuned_only": False})
     extra = run_settings(ResultsFolder(options.results, options.stale), options)
     extra["dataset"] = {"options": options.dataset_options}
-    base = plan(spec, preset, seeds, extra)
+    planned = plan(spec, options.preset, range(options.seeds), extra)
+    base = {key: cell for key, cell in planned.items() if cell.state == "ok"}
+    if not base:
+        states = sorted({cell.state for cell in planned.values()})
+        raise ConfigError(
+            f"table {spec.name}, preset {options.preset}: no cell to tune: {', '.join(states)}."
+        )
     splits = {
-        key: split or cell.runs[0].evaluation.validation or SPLIT
-        for key, cell in base.items()
-        if cell.state == "ok"
+        key: options.validation or cell.runs[0].evaluation.validation or SPLIT for key, cell in base.items()
     }
-    if not splits:
-        states = sorted({cell.state for cell in base.values()})
-        raise ConfigError(f"table {spec.name}, preset {preset}: no cell to tune: {', '.join(states)}.")
-    source = shown_path(tuning.grid_path(grid.method))
-    planned = []
-    for values in grid.points:
-        tried = {
-            key: TunedValues({**values, "evaluation.validation": held_out}, source)
-            for key, held_out in splits.items()
-        }
-        planned.append(plan(spec, preset, seeds, extra, tried))
-    return Search(spec, grid, options, splits, planned, applied)
+    return Search(spec, options, extra, base, splits, {}, source)
 
 
 def _choose(search: Search, index: RunIndex, command: str) -> tuple[dict[CellKey, TunedCell], bool]:
@@ -183,8 +253,9 @@ def _choose(search: Search, index: RunIndex, command: str) -> tuple[dict[CellKey
             means = tuning.shared(list(ended.values())) if len(ended) == len(keys) else []
             ended = dict(zip(keys, means, strict=False))
         best = {key: tuning.best(points, higher, search.by_row) for key, points in ended.items()}
-        if ended:
-            _show(search, row.label, ended, best)
+        together = [ended] if ended and not search.options.trials else [{key: ended[key]} for key in ended]
+        for part in together:
+            _show(search, row.label, part, best)
         cells = {
             key: _tuned(search, key, ended[key], number, index.results, command)
             for key, number in best.items()
@@ -206,13 +277,15 @@ def _points(search: Search, key: CellKey, index: RunIndex) -> list[Point] | None
     """What each point of the grid reached in one cell, or None if a run has not ended."""
     from benchmark.reports.collect import validation_value
 
-    points = []
-    for values, cells in zip(search.grid.points, search.planned, strict=True):
+    points, spec = [], search.spec.of_column(key[1])
+    for values, cells in zip(search.points[key], search.planned, strict=False):
         runs = cells[key].runs
         if not all(index.has_ended(run.key) for run in runs):
             return None
-        reached = [validation_value(search.spec, run.preset, run.key, index) for run in runs]
-        points.append(tuning.point(values, reached, [f"runs/{run.key}" for run in runs]))
+        reached = [validation_value(spec, run.preset, run.key, index) for run in runs]
+        spent = [status.seconds * status.threads for run in runs if (status := index.status(run.key))]
+        found = tuning.point(values, reached, [f"runs/{run.key}" for run in runs])
+        points.append(found.model_copy(update={"cpu_seconds": round(math.fsum(spent), 1)}))
     return points
 
 
@@ -222,9 +295,9 @@ def _tuned(
     metas = [read_json(results.root / run / "meta.json") or {} for point in points for run in point.runs]
     commits = {meta.get("commit", "")[:12] + (" with changes" if meta.get("dirty") else "") for meta in metas}
     return TunedCell(
-        method=search.grid.method,
+        method=search.spec.row(key[0]).method_name,
         chosen=points[number].values,
-        metric=search.spec.metric,
+        metric=search.spec.of_column(key[1]).metric,
         which_round=search.spec.which_round[search.options.preset],
         split=search.splits[key],
         seeds=search.options.seeds,
@@ -248,11 +321,13 @@ def _show(
         text = "diverged" if value is None else f"{value * metric.scale:.2f}"
         return f"{text} *" if is_best else text
 
-    view = TextTable(*(notes.short_name(key) for key in search.grid.grid))
+    tried = [point.values for point in next(iter(ended.values()))]
+    names = list(dict.fromkeys(key for values in tried for key in values))
+    view = TextTable(*(notes.short_name(key) for key in names))
     for name in [*(notes.full_label(spec.column(column)) for _, column in ended), *["mean"] * search.by_row]:
         view.add_column(name, justify="right")
-    for index, values in enumerate(search.grid.points):
-        texts = [notes.shown_value(value) for value in values.values()]
+    for index, values in enumerate(tried):
+        texts = [notes.shown_value(values.get(key, "")) for key in names]
         for key, points in ended.items():
             texts.append(shown(points[index].validation, best[key] == index and not search.by_row))
         if search.by_row:

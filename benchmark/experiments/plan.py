@@ -103,6 +103,9 @@ def plan(
             cells[key] = PlannedCell(*key, "not in this preset")
             continue
         tuned = (chosen or {}).get(key)
+        if spec.tuned_only and tuned is None:
+            cells[key] = PlannedCell(*key, "not tuned")
+            continue
         cell = PlannedCell(*key, "ok", (), tuned)
         try:
             plain, options = _composed(preset, settings, extra or {})

@@ -140,6 +140,7 @@ class Column(WithSettings):
     label: str = Field(description="name to print")
     group: str | None = Field(None, description="heading over neighbouring columns")
     source: str = Field("", description="where the setting is given, and what is not stated there")
+    metric: str = Field("", description="what its cells show; if left out: the metric of the table")
     average_of: tuple[str, ...] = Field(
         (),
         description="keys of the columns that this one averages, seed by seed; such a column has no settings",
@@ -231,6 +232,7 @@ class TableSpec(FileModel):
     rows: tuple[Row, ...] = Field(min_length=1, description="the rows; see below")
     columns: tuple[Column, ...] = Field(min_length=1, description="the columns; see below")
     overrides: tuple[Override, ...] = Field((), description="settings of cells; see below")
+    tuned_only: bool = Field(False, description="whether only cells with tuned values have runs")
     is_part: bool = False  # whether `cut` has left out rows or columns
 
     @field_validator("which_round", "seeds", mode="before")
@@ -259,6 +261,7 @@ class TableSpec(FileModel):
         for column in self.columns:
             _check_known(f"columns.{column.key}.average_of", column.average_of, runs)
             _check_known(f"columns.{column.key}.presets", column.presets, self.presets)
+            _check_known(f"columns.{column.key}.metric", column.metric or self.metric, METRICS)
         for what, by_preset in (("which_round", self.which_round), ("seeds", self.seeds)):
             _check_known(what, by_preset, group_names("preset"))
             _check_known(f"{what}: presets without a value", self.presets, by_preset)
@@ -291,6 +294,10 @@ class TableSpec(FileModel):
     def metric_format(self) -> Metric:
         """How the metric is shown."""
         return METRICS[self.metric]
+
+    def of_column(self, column: str) -> "TableSpec":
+        """The table with the metric of one of its columns."""
+        return self.model_copy(update={"metric": self.column(column).metric or self.metric})
 
     def round(self, preset: str) -> WhichRound:
         """Which round counts in a preset; `ConfigError` if the table has no such preset."""

@@ -128,7 +128,8 @@ def _with_rows(spec: TableSpec, methods: Mapping[str, Mapping[str, Any]]) -> Tab
                 expected = "a name of conf/table, or a pattern of names PAPER_tableNUMBER"
                 raise ConfigError(wrong(f"conf/method/{name}.yaml: tables", pattern, expected, known=tables))
         patterns = wanted if spec.table else []
-        invited = spec.name in wanted or any(fnmatchcase(spec.name, pattern) for pattern in patterns)
+        named = spec.name in wanted or (not spec.table and spec.paper in wanted)  # a table's second form, too
+        invited = named or any(fnmatchcase(spec.name, pattern) for pattern in patterns)
         if invited and all(row.key != name for row in rows):
             rows.append(Row(key=name, label=str(method.get("label", name)), method={"name": name}))
     return spec if len(rows) == len(spec.rows) else spec.model_copy(update={"rows": tuple(rows)})

@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -72,6 +73,51 @@ class SearchGrid(FileModel):
         return [dict(zip(self.grid, point, strict=True)) for point in itertools.product(*self.grid.values())]
 
 
+RATES = (-2, 0, 2)
+"""The first trials: rates of 1/3, 1 and 3 times the cell's own, which FedAvg chose. A step is a factor of sqrt(3)."""
+
+NEXT_RATES = (-1, 1, -2, 2, -4, 4)
+"""Further rates, in steps from the best of the first; those that have been tried are left out."""
+
+
+def rate_at(own: float, step: int) -> Values:
+    """The rate that lies ``step`` steps above the cell's ``own``, with three digits."""
+    return {"train.lr": float(f"{own * 3 ** (step / 2):.3g}") if step else own}
+
+
+def first_trials(own: float) -> list[Values]:
+    """The trials of `RATES`."""
+    return [rate_at(own, step) for step in RATES]
+
+
+def single_changes(grid: SearchGrid, settings: Mapping[str, Any]) -> list[Values]:
+    """Points of a grid that change one value of ``settings``: the nearest by ratio first, the parameters in turn."""
+    lists = []
+    for key, values in grid.grid.items():
+        own: Any = settings
+        for part in key.split("."):
+            own = own.get(part, {}) if isinstance(own, Mapping) else {}
+        others = [value for value in values if value != own and not key.startswith(TRAINING)]
+        lists.append([{key: value} for value in sorted(others, key=partial(_distance, own))])
+    return [point for turn in itertools.zip_longest(*lists) for point in turn if point]
+
+
+def _distance(own: Any, value: Any) -> float:
+    """Size of the ratio of two positive numbers, on the scale of logarithms; other values are equally far."""
+    numbers = all(isinstance(one, int | float) and one > 0 for one in (own, value))
+    return round(abs(math.log(value / own)), 6) if numbers else math.inf
+
+
+def next_trials(own: float, best_of_rates: int | None, changes: Sequence[Values]) -> list[Values]:
+    """The trials after those of `RATES`: ``changes`` at the best rate, then further rates.
+
+    ``best_of_rates``: the best of the first trials; None, if all have diverged, counts as the smallest rate.
+    """
+    step = RATES[best_of_rates or 0]
+    further = [step + more for more in NEXT_RATES if step + more not in RATES]
+    return [{**rate_at(own, step), **change} for change in changes] + [rate_at(own, n) for n in further]
+
+
 def grid_path(method: str, folder: Path | None = None) -> Path:
     """The file of the grid of ``method``."""
     file = f"{method}.yaml"
@@ -102,6 +148,7 @@ class Point(FileModel):
         diverged: Number of runs that diverged.
         over_columns: Mean of ``validation`` over the columns that share their values; null if one has none.
         runs: Folders of the runs.
+        cpu_seconds: Their seconds times their threads.
     """
 
     values: Values
@@ -109,6 +156,7 @@ class Point(FileModel):
     diverged: int = 0
     over_columns: float | None = None
     runs: tuple[str, ...] = ()
+    cpu_seconds: float | None = None
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

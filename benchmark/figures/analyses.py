@@ -22,7 +22,7 @@ def critical_difference(request: Request) -> Drawing:
         raise request.error("fewer than two methods have all their runs; nothing to rank.")
     ranks = ranking(values)
     remarks = [
-        f"Dots: mean rank over {ranks.blocks} blocks (column x seed); lines: 95 % bootstrap interval. Bars join "
+        f"Dots: mean rank over {ranks.blocks} columns; lines: 95 % bootstrap interval. Bars join "
         f"methods whose mean ranks differ by less than {ranks.critical:.2f}, the critical difference (Nemenyi, 5 %)."
     ]
     if incomplete:

@@ -52,7 +52,8 @@ def collect(spec: TableSpec, preset: str, cells: Cells, index: RunIndex) -> Tabl
         if spec.reference_row:
             others = cells[spec.reference_row, column].runs
         pairs = zip(cell.runs, others, strict=False)
-        planned[row, column] = Cell(cell.state, tuple(_cell_run(spec, index, *pair) for pair in pairs))
+        of_column = spec.of_column(column)
+        planned[row, column] = Cell(cell.state, tuple(_cell_run(of_column, index, *pair) for pair in pairs))
     tuned = {key: cell.chosen for key, cell in cells.items() if cell.chosen is not None}
     results = build_results(spec, preset, compared(cells, planned, index))
     return replace(results, stand_ins=_stand_ins(cells), tuned=tuned)

@@ -123,7 +123,7 @@ def _record(results: TableResults, cell: CellResult, show: Show) -> dict[str, ob
         "method": cell.row.method_name,
         "selection": cell.row.selection_name or "",
         "column": cell.column.key,
-        "metric": spec.metric,
+        "metric": cell.column.metric or spec.metric,
         "unit": spec.metric_format.unit,
         "which_round": spec.which_round[results.preset],
         "mean": _rounded(summary.mean if summary else None),

@@ -191,7 +191,7 @@ def reported_value(
 
 @dataclass(frozen=True)
 class Ranking:
-    """Mean ranks of k methods over N blocks (a column and a seed each), best first.
+    """Mean ranks of k methods over N blocks (columns of a table), best first.
 
     Demsar, Statistical Comparisons of Classifiers over Multiple Data Sets, JMLR 7, 2006,
     https://jmlr.org/papers/v7/demsar06a.html
@@ -204,6 +204,13 @@ class Ranking:
     blocks: int
     critical: float
     p: float
+
+    @property
+    def apart(self) -> dict[str, tuple[str, ...]]:
+        """Methods -> those whose mean ranks are worse by at least ``critical``, without those that have none."""
+        ranks = self.table["rank"]
+        worse = {method: tuple(ranks.index[ranks - rank >= self.critical]) for method, rank in ranks.items()}
+        return {str(method): others for method, others in worse.items() if others}
 
     @property
     def cliques(self) -> list[tuple[str, ...]]:
@@ -224,32 +231,36 @@ def critical_difference(methods: int, blocks: int) -> float:
 
 
 def ranking(values: pd.DataFrame, draws: int = DRAWS) -> Ranking:
-    """Rank methods by ``values`` [blocks, methods], higher is better; a run that diverged counts as -inf.
+    """Rank methods by ``values`` [column x seed, methods], higher is better; a run that diverged counts as -inf.
 
-    The index begins with the column of each block. The interval resamples columns, and seeds within them, so that it
-    covers other seeds and other splits; blocks of one column are not independent, which the Nemenyi test ignores.
+    The index begins with the column. A method has one rank in a column, by its mean over the seeds: seeds of one
+    column are not independent, and so no blocks. The interval resamples columns, and seeds within them.
     ``draws``: bootstrap samples; without any, the table has no interval.
 
     ValueError for missing values or fewer than two methods.
     """
     if values.shape[1] < 2 or values.isna().to_numpy().any():
         raise ValueError("a ranking needs two methods, and a value of each of them in every block")
-    # Models with the same bits may differ in the last bit of a mean over clients; that is a tie.
-    ranks = stats.rankdata(-values.to_numpy().round(9), axis=1)
     groups = values.index.get_level_values(0)
-    members = [np.flatnonzero(groups == name) for name in groups.unique()]
+    members = [values[groups == name].to_numpy() for name in groups.unique()]
     rng = np.random.default_rng(0)
-    samples = np.empty((draws, values.shape[1]))
-    for draw in samples:
-        columns = rng.integers(len(members), size=len(members))
-        blocks_drawn = [rng.choice(members[i], len(members[i])) for i in columns]
-        draw[:] = ranks[np.concatenate(blocks_drawn)].mean(axis=0)
+    ranks = _column_ranks(np.stack([seeds.mean(axis=0) for seeds in members]))
+    # [columns, draws, methods]: ranks by the means over resampled seeds, which the methods of a column share.
+    redrawn = [seeds[rng.integers(len(seeds), size=(draws, len(seeds)))].mean(axis=1) for seeds in members]
+    columns = rng.integers(len(members), size=(draws, len(members)))
+    samples = _column_ranks(np.stack(redrawn))[columns, np.arange(draws)[:, None]].mean(axis=1)
     table = pd.DataFrame({"rank": ranks.mean(axis=0)}, index=values.columns)
     if draws:
         table["low"], table["high"] = np.percentile(samples, [2.5, 97.5], axis=0)
-    blocks, methods = values.shape
+    blocks, methods = ranks.shape
     defined = methods > 2 and blocks > 1
     with np.errstate(invalid="ignore"):  # no value if all methods tie everywhere
         p = float(stats.friedmanchisquare(*ranks.T).pvalue) if defined else float("nan")
     critical = critical_difference(methods, blocks)
     return Ranking(table.sort_values("rank", kind="stable"), blocks, critical, p)
+
+
+def _column_ranks(means: np.ndarray) -> np.ndarray:
+    """Ranks along the last axis, 1 for the highest. Equal models may differ in the last bit of a mean: a tie."""
+    ranks: np.ndarray = stats.rankdata(-means.round(9), axis=-1)
+    return ranks

@@ -1,49 +1,133 @@
-"""The leaderboard: who is ranked, and what methods cost, counted by hand."""
+"""The leaderboard: differences, ranks and frozen versions by hand, and what methods cost."""
 
+from datetime import date
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
+import yaml
 from finished_runs import drawn, finish
 
-from benchmark.analyses import leaderboard
+from benchmark.analyses import frozen, leaderboard
 from benchmark.analyses.leaderboard import costs
+from benchmark.analyses.registry import LeaderboardOptions
+from benchmark.errors import ConfigError
 from benchmark.experiments.figures import FIGURE_FOLDER, load_figure
 from benchmark.experiments.plan import plan
-from benchmark.experiments.selection import RunQuery
+from benchmark.experiments.spec import TableSpec
 from benchmark.experiments.tables import spec_called
 from benchmark.runs.store import ResultsFolder
 
+ROWS, COLUMNS = ("fedavg", "fedprox", "scaffold", "moon"), ("fmnist/p10c2", "cmnist_gsc")
+FMNIST, CMNIST = "FMNIST P10C2", "CMNIST GSC, worst group"
+REACHED = {"fedavg": (0.5, 0.6), "fedprox": (0.7, None), "scaffold": (0.6, 0.8), "moon": (0.9, 0.9)}
+"""Row -> what seeds 0 and 1 reach, in both columns; FedProx diverges with seed 1."""
 
-def test_the_table_and_the_diagram(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """FedProx wins with seed 0, but its seed 1 diverged and comes last there. One run of MOON is missing."""
-    rows, columns = ("fedavg", "fedprox", "scaffold", "moon"), ("fmnist/p10c2", "cmnist_gsc")
-    spec = spec_called("leaderboard").cut(rows, columns)
-    monkeypatch.setattr(leaderboard, "spec_called", lambda name: spec)
+
+@pytest.fixture
+def specs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, TableSpec]:
+    """Both tables with four rows and two columns, without costs and versions of the project."""
+    found = {name: spec_called(name).cut(ROWS, COLUMNS) for name in leaderboard.TRACKS.values()}
+    monkeypatch.setattr(leaderboard, "spec_called", found.__getitem__)
     monkeypatch.setattr(leaderboard, "costs", lambda spec, cells: {"FedAvg": {"time": 1.0}})
-    options = RunQuery(results=tmp_path, seeds=2, tuned="off")
-    results = ResultsFolder(tmp_path).open()
-    assert list(leaderboard.leaderboard(options).data["method"]) == [row.label for row in spec.rows]
-    reached = {"fedavg": 0.5, "fedprox": 0.7, "scaffold": 0.6, "moon": 0.9}
-    for (row, column), cell in plan(spec, "quick", range(2)).items():
-        for run in cell.runs:
-            if (row, run.seed) == ("fedprox", 1):
-                finish(results, run, state="diverged")
-            elif (row, column, run.seed) != ("moon", "cmnist_gsc", 1):
-                finish(results, run, final={"test": {spec.metric: reached[row] + run.seed / 10}})
-    table = leaderboard.leaderboard(options)
+    monkeypatch.setattr(frozen, "COMMITTED", tmp_path / "committed")
+    return found
+
+
+def carry_out(spec: TableSpec, folder: Path, rows: tuple[str, ...] = ROWS) -> None:
+    """Lay down the runs of two seeds, but for one of MOON on CMNIST."""
+    results = ResultsFolder(folder).open()
+    origin = {"processor": "one", "threads": 2}
+    for (row, column), cell in plan(spec.cut(rows, COLUMNS), "quick", range(2)).items():
+        for run, value in zip(cell.runs, REACHED[row], strict=True):
+            metric: Any = spec.of_column(column).metric
+            done: dict[str, Any] = {"final": {"test": {metric: value}}} if value else {"state": "diverged"}
+            if (row, column, run.seed) != ("moon", "cmnist_gsc", 1):
+                finish(results, run, **done, seconds=1.5, origin=origin, meta={"commit": "abc"})
+
+
+def options(folder: Path, **changes: Any) -> LeaderboardOptions:
+    return LeaderboardOptions(results=folder, seeds=2, **changes)
+
+
+def test_differences_ranks_and_the_diagram(tmp_path: Path, specs: dict[str, TableSpec]) -> None:
+    """Means 55, 70 with one diverged, 70: SCAFFOLD 1, FedAvg 2, FedProx 3 in both columns. MOON lacks a run."""
+    spec = specs["leaderboard"]
+    ResultsFolder(tmp_path).open()
+    assert leaderboard.leaderboard(options(tmp_path)).data.empty
+    carry_out(spec, tmp_path)
+    table = leaderboard.leaderboard(options(tmp_path))
     data = table.data.set_index("method")
-    assert data["rank"].to_dict() == {"SCAFFOLD": 1.5, "FedProx": 2, "FedAvg": 2.5}
-    assert data[spec.columns[0].label].tolist() == pytest.approx([65, 70, 55])
+    assert data["rank"].dropna().to_dict() == {"SCAFFOLD": 1, "FedAvg": 2, "FedProx": 3}
+    # Differences 10 and 20: mean 15, half width t(0.975, 1) x sd / sqrt(2) = 12.7062 x 7.0711 / 1.4142 = 63.53.
+    assert (
+        data[FMNIST].to_dict()
+        == data[CMNIST].to_dict() | {"MOON": "90.00 (+35.00 [-28.53, 98.53])"}
+        == {
+            "SCAFFOLD": "70.00 (+15.00 [-48.53, 78.53])",
+            "FedAvg": "55.00",
+            "FedProx": "70.00 (+20.00)",
+            "MOON": "90.00 (+35.00 [-28.53, 98.53])",
+        }
+    )
+    assert data["runs"].to_dict() == {
+        "SCAFFOLD": 12,
+        "FedAvg": 12,
+        "FedProx": 12,
+        "MOON": 9,
+    }  # 1.5 s, 2 threads
     assert data["time"].dropna().to_dict() == {"FedAvg": 1.0}
-    command = "python -m benchmark table name=leaderboard preset=quick seeds=2"
-    assert f"Not ranked, as runs are missing: MOON. Make them with: {command}" in table.notes[2].lines[0]
+    notes = " ".join(note.lines[0] for note in table.notes)
+    # q 2.343 of the published table, times sqrt(3 x 4 / (6 x 2)) = 1.
+    assert (
+        "3 methods, 2 data sets" in notes and "(Nemenyi, 5 %): 2.34. It tells apart: no two methods." in notes
+    )
+    assert "Track default: not ranked, as runs are missing: MOON." in notes
     figure = load_figure(FIGURE_FOLDER / "leaderboard.yaml")
-    drawing = drawn(figure.model_copy(update={"rows": rows, "columns": columns}), tmp_path)
+    drawing = drawn(figure.model_copy(update={"rows": ROWS, "columns": COLUMNS}), tmp_path)
     (axis,) = drawing.figure.axes
-    assert [label.get_text() for label in axis.get_yticklabels()] == list(data.index)
-    assert drawing.data["rank"].tolist() == [1.5, 2, 2.5]
+    assert [label.get_text() for label in axis.get_yticklabels()] == ["SCAFFOLD", "FedAvg", "FedProx"]
     assert drawing.remarks[1] == "Not ranked, as runs are missing: MOON."
+
+
+def test_a_version_is_frozen_once_and_joined_by_another_method(
+    tmp_path: Path, specs: dict[str, TableSpec]
+) -> None:
+    first, second, day = tmp_path / "first", tmp_path / "second", date(2026, 1, 31)
+    carry_out(specs["leaderboard"], first)
+    ranks = leaderboard.leaderboard(options(first, freeze=day)).data
+    folder = first / "leaderboard" / "2026-01-31"
+    assert {path.name for path in folder.iterdir()} == {
+        "results.csv",
+        "ranks.csv",
+        "tuned.yaml",
+        "commands.md",
+    }
+    assert len(pd.read_csv(folder / "results.csv")) == 15
+    numbers = pd.read_csv(folder / "ranks.csv").set_index("method").loc["SCAFFOLD"]
+    assert numbers[f"{CMNIST} difference"] == 15 and round(numbers[f"{CMNIST} low"], 2) == -48.53
+    assert yaml.safe_load((folder / "tuned.yaml").read_text())["cells"] == {}
+    text = (folder / "commands.md").read_text()
+    assert "commit: abc." in text and "processor: one." in text and "freeze=2026-01-31" in text
+    index = (first / "leaderboard" / "README.md").read_text()
+    assert "| [2026-01-31](2026-01-31/commands.md) | quick | 4 | 2 | 15 | abc |" in index
+    with pytest.raises(ConfigError, match=r"freeze: got '2026-01-31'; expected a date without a version"):
+        leaderboard.leaderboard(options(first, freeze=day))
+
+    # Elsewhere only FedAvg and MOON are run; MOON's complete cell counts, and all others come from the version.
+    (first / "leaderboard").rename(tmp_path / "committed")
+    later = date(2026, 2, 28)
+    carry_out(specs["leaderboard"], second, ("fedavg", "moon"))
+    joined = leaderboard.leaderboard(options(second, freeze=later)).data
+    assert joined[["method", "rank", FMNIST, CMNIST]].equals(ranks[["method", "rank", FMNIST, CMNIST]])
+    folder = second / "leaderboard" / str(later)
+    rows = pd.read_csv(folder / "results.csv")
+    assert rows.groupby("version")["row"].unique().map(set).to_dict() == {
+        str(day): {"fedprox", "scaffold", "moon"},
+        str(later): {"fedavg", "moon"},
+    }
+    assert "Cells of older versions: 2026-01-31." in (folder / "commands.md").read_text()
 
 
 def test_costs_in_model_sizes(monkeypatch: pytest.MonkeyPatch) -> None:

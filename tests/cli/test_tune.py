@@ -13,6 +13,7 @@ from command_line import numbers
 from tiny_runs import FAKE
 from tuned_runs import GRID, Values, config_of, pretend, pretend_grid
 
+from benchmark.experiments import tuning
 from benchmark.experiments.figures import find_figures
 from benchmark.experiments.tables import spec_called
 
@@ -335,3 +336,40 @@ def test_a_file_that_does_not_fit_is_refused_before_anything_runs(
     FILE.write_text("table: another\npreset: quick\n")
     words = PROX if command == "tune" else (command, "name=toy_table1")
     refusal(words, rf"error: tuned file .*{FILE}: table: got 'another'")
+
+
+def test_a_few_trials_of_all_methods(cli: Any, table: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Six rates for FedAvg; for FedProx three, then mu 0.001, 0.1 and 1 at the best of them (its own is 0.01)."""
+    table(rows=ROWS[:2], tuned_only=True, first_seed=1, metric="accuracy")
+    words = ("name=toy_table1", "columns=iid", "launcher=inline")
+    assert "not tuned" in cli("status", *words[:2]).out
+    code, out, err = cli("tune", "trials=6", *words)
+    assert code == 0, err
+    assert "6 runs, 6 to do" in out + err and "12 runs, 6 done before, 6 to do" in out + err
+    cells = {row: found["iid"] for row, found in written()["cells"].items()}
+    rate = config_of("iid", None).train.lr
+    first = [tuning.rate_at(rate, step) for step in (-2, 0, 2)]
+    for row, cell in cells.items():
+        points = [point["values"] for point in cell["grid"]]
+        assert points[:3] == first and len(points) == 6
+        scores = [point.get("validation") or 0 for point in cell["grid"]]
+        assert cell["chosen"] == points[scores.index(max(scores))]
+        assert all(point["cpu_seconds"] > 0 for point in cell["grid"])
+        at = first[scores.index(max(scores[:3]))]
+        if row == "prox":
+            assert points[3:] == [{**at, MU: mu} for mu in (0.001, 0.1, 1.0)]
+        else:
+            assert all(list(point) == ["train.lr"] for point in points)
+            assert len({point["train.lr"] for point in points}) == 6
+
+    before = FILE.read_bytes()
+    assert cli("table", *words, "seeds=1").code == 0
+    csv = Path("results/tables/quick/toy_table1_part.csv").read_text()
+    assert "1=0." in csv or "1=" in csv, "the seed of the search is not reported"
+    monkeypatch.setattr("benchmark.launch.local.launch", None)
+    assert cli("tune", "trials=6", *words).code == 0
+    assert FILE.read_bytes() == before, "nothing is run twice"
+
+
+def test_trials_take_no_method(refusal: Any) -> None:
+    refusal(("tune", "trials=6", "name=toy_table1", "method=fedprox"), "trials: is for all methods")

@@ -17,9 +17,12 @@ from benchmark.experiments.tuning import (
     TunedCell,
     TunedFolder,
     TunedTable,
+    first_trials,
     load_grid,
+    next_trials,
     point,
     shared,
+    single_changes,
 )
 from benchmark.paths import CONF
 from benchmark.reports.notes import tuning_lines
@@ -206,3 +209,24 @@ def test_files_that_do_not_fit(tmp_path: Path, change: dict[str, Any], said: str
     with pytest.raises(ConfigError, match=said) as error:
         TunedFolder((tmp_path,)).load(SPEC, "quick")
     assert f"tuned file {path}" in str(error.value)
+
+
+MU1, MU2 = "method.client.fedmr.mu1", "method.client.fedmr.mu2"
+
+
+def test_the_trials_of_a_method() -> None:
+    """Steps of sqrt(3) around 0.3; FedMR's grid around mu1 = 1e-5 and mu2 = 0.1, one value at a time."""
+    rates = [0.1, 0.3, 0.9]
+    assert first_trials(0.3) == [{"train.lr": rate} for rate in rates]
+    settings = {"method": {"client": {"fedmr": {"mu1": 1e-5, "mu2": 0.1}}}}
+    changes = single_changes(load_grid("fedmr"), settings)
+    assert changes == [{MU1: 1e-6}, {MU2: 0.01}, {MU1: 1e-4}, {MU2: 0.001}, {MU1: 1e-3}]
+    assert next_trials(0.3, 2, changes)[:3] == [{"train.lr": 0.9, **change} for change in changes[:3]]
+    # Without a grid: 0.3 / 1.7321, 0.3 x 1.7321; then 0.1 and 0.9 are known, 0.3 / 9 is not.
+    for best_of_rates, further in (
+        (1, [0.173, 0.52, 0.0333]),
+        (0, [0.0577, 0.173, 0.0333]),
+        (2, [0.52, 1.56, 2.7]),
+        (None, [0.0577, 0.173, 0.0333]),
+    ):
+        assert next_trials(0.3, best_of_rates, [])[:3] == [{"train.lr": rate} for rate in further]

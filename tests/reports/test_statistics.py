@@ -159,12 +159,12 @@ def test_critical_values_of_the_nemenyi_test(k: int, q: float) -> None:
 
 
 def test_mean_ranks_by_hand() -> None:
-    """Blocks (3, 2, 1), (1, 3, 2), (2, 2, 0) and one where b diverged: ranks 1 2 3, 3 1 2, 1.5 1.5 3, 1 3 2."""
+    """Column 1 has the means 2, 2.5, 1.5 over its two seeds: ranks 2 1 3. In column 2 a run of b diverged: 1 3 2."""
     blocks = [[3.0, 2.0, 1.0], [1.0, 3.0, 2.0], [2.0, 2.0, 0.0], [5.0, -math.inf, 1.0]]
     order = ranking(pd.DataFrame(blocks, list("1122"), list("abc")))
     table = order.table
-    assert table["rank"].to_dict() == {"a": 6.5 / 4, "b": 7.5 / 4, "c": 10 / 4}
-    assert (list(table.index), order.blocks) == (["a", "b", "c"], 4)
+    assert table["rank"].to_dict() == {"a": 1.5, "b": 2, "c": 2.5}
+    assert (list(table.index), order.blocks) == (["a", "b", "c"], 2)
     assert ((1 <= table["low"]) & (table["low"] <= table["rank"])).all()
     assert ((table["rank"] <= table["high"]) & (table["high"] <= 3)).all()
     # 0.1 + 0.2 is not 0.3 in floats; the last bit makes no rank.
@@ -175,17 +175,22 @@ def test_mean_ranks_by_hand() -> None:
 def test_the_interval_has_no_width_where_all_blocks_agree() -> None:
     order = ranking(pd.DataFrame(np.tile([3.0, 2.0, 1.0], (6, 1)), list("111222"), list("abc")))
     assert order.table["low"].tolist() == order.table["high"].tolist() == [1.0, 2.0, 3.0]
-    # Friedman's statistic is at its largest, N (k - 1) = 12 with 2 degrees of freedom: p = exp(-6).
-    assert order.p == pytest.approx(math.exp(-6))
+    # Friedman's statistic is at its largest, N (k - 1) = 4 with 2 degrees of freedom: p = exp(-2).
+    assert (order.blocks, order.p) == (2, pytest.approx(math.exp(-2)))
 
 
 @pytest.mark.parametrize(
-    ("turned", "cliques"), [(0, [("a", "b"), ("b", "c"), ("c", "d")]), (6, [("a", "b", "c")])]
+    ("turned", "cliques", "apart"),
+    [
+        (0, [("a", "b"), ("b", "c"), ("c", "d")], {"a": ("c", "d"), "b": ("d",)}),
+        (6, [("a", "b", "c")], {"a": ("d",), "b": ("d",), "c": ("d",)}),
+    ],
 )
-def test_cliques(turned: int, cliques: list[tuple[str, ...]]) -> None:
+def test_cliques(turned: int, cliques: list[tuple[str, ...]], apart: dict[str, tuple[str, ...]]) -> None:
     """CD of 4 methods over 14 blocks is 1.25: ranks 1, 2, 3, 4 join neighbours only; 1, 1.6, 2.2, 4 the first three."""
     blocks = [[4.0, 3.0, 2.0, 1.0]] * (14 - turned) + [[2.0, 3.0, 4.0, 1.0]] * turned
-    assert ranking(pd.DataFrame(blocks, [1] * 14, list("abcd"))).cliques == cliques
+    order = ranking(pd.DataFrame(blocks, range(14), list("abcd")))
+    assert (order.cliques, order.apart) == (cliques, apart)
 
 
 @pytest.mark.parametrize("values", [{"a": [1.0, 2.0]}, {"a": [1.0, np.nan], "b": [1.0, 2.0]}])

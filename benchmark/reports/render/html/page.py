@@ -114,7 +114,7 @@ class Section:
 
     @cached_property
     def ranks(self) -> dict[str, Any] | None:
-        """Mean ranks, critical difference and cliques over all columns and seeds; None for fewer than two methods."""
+        """Mean ranks, critical difference and cliques over all columns; None for fewer than two methods."""
         values, left_out = board(self.results)
         if values.shape[1] < 2:
             return None
