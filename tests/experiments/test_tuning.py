@@ -97,7 +97,8 @@ def test_our_grids_are_those_of_the_table_of_methods() -> None:
     sizes = {name: len(load_grid(name).points) for name in GRIDS}
     assert sizes == {
         "fedadagrad": 3, "fedadam": 3, "fedavgm": 9, "feddc": 4, "feddecorr": 3, "feddyn": 4,
-        "fedlc": 4, "fedld": 4, "fedld_margin": 4, "fedmr": 12, "fedmr_inter": 3, "fedmr_intra": 4, "fedntd": 4,
+        "fedetf": 3, "fedexp": 3, "fedgela": 3, "fedgloss": 6, "fedlc": 4, "fedld": 4, "fedld_margin": 4,
+        "fedlesam": 3, "fedmr": 12, "fedmr_inter": 3, "fedmr_intra": 4, "fedntd": 4,
         "fedprox": 4, "fedrs": 3, "fedyogi": 3, "moon": 4,
     }  # fmt: skip
     assert [values[MU] for values in load_grid("fedprox").points] == [0.001, 0.01, 0.1, 1.0]
