@@ -164,7 +164,15 @@ def _compared(row: Row, column: Column) -> tuple[str, ...]:
     lost = [text for text in texts.values() if not text[-1].isdigit()]
     words += [f"{len(lost)} of {len(texts)} runs {' or '.join(sorted(set(lost)))}"] if lost else []
     means = [str(summarise([*values.values()])) if values else "" for values in numbers]
-    return row.label, column.label, *means, difference, "; ".join(words)
+    return row.label, _label(column), *means, difference, "; ".join(words)
+
+
+def _label(column: Column) -> str:
+    """The column's label; its key and the metric of the committed numbers where the table shows another one now."""
+    spec, cells, _, _ = leaderboard()
+    metric = str(cells.xs(column.key, level="column")["metric"].iloc[0])
+    current = metric == (column.metric or spec.metric)
+    return column.label if current else f"{column.key}, {metric.replace('_', ' ')}"
 
 
 def _signed(value: float) -> str:
@@ -198,7 +206,7 @@ def _picture(labels: Mapping[str, str]) -> str:
         panel, left = curves[curves["column"] == key], 190 * number + 30
         last, low = panel["round"].max(), 10 * math.floor(panel["mean"].min() / 10)
         high = max(low + 10, 10 * math.ceil(panel["mean"].max() / 10))
-        title = escape(spec.column(key).label)
+        title = escape(_label(spec.column(key)))
         parts.append(PANEL.format(left=left, title=title, last=last, low=low, high=high))
         for row, line in panel.groupby("row", sort=False):
             x, y = left + 150 * line["round"] / last, 115 - 90 * (line["mean"] - low) / (high - low)

@@ -389,12 +389,8 @@ def test_threads_are_what_the_configuration_says(tmp_path: Path, monkeypatch: py
 def test_build_run_holds_the_configuration(tmp_path: Path) -> None:
     config = configuration(tmp_path, STATEFUL, {"train": {"lr": 0.03, "momentum": 0.5, "weight_decay": 0.01}})
     run = build_run(config, load_data(config))
-    assert run.num_clients == 6
-    assert run.schedule.clients_per_round == 2
-    assert run.schedule.lr(0) == 0.03
-    spec = run.spec
-    assert (spec.momentum, spec.weight_decay, spec.batch_size, spec.epochs) == (0.5, 0.01, 8, 1)
-    assert run.method.name == "fedavgm"
+    assert (run.num_clients, run.schedule.clients_per_round, run.method.name) == (6, 2, "fedavgm")
+    assert (run.schedule.lr(0), run.spec.momentum, run.spec.weight_decay, run.spec.epochs) == (0.03, 0.5, 0.01, 1)
 
 
 @pytest.mark.parametrize("tf32", [True, False])
