@@ -390,7 +390,12 @@ def test_build_run_holds_the_configuration(tmp_path: Path) -> None:
     config = configuration(tmp_path, STATEFUL, {"train": {"lr": 0.03, "momentum": 0.5, "weight_decay": 0.01}})
     run = build_run(config, load_data(config))
     assert (run.num_clients, run.schedule.clients_per_round, run.method.name) == (6, 2, "fedavgm")
-    assert (run.schedule.lr(0), run.spec.momentum, run.spec.weight_decay, run.spec.epochs) == (0.03, 0.5, 0.01, 1)
+    assert (run.schedule.lr(0), run.spec.momentum, run.spec.weight_decay, run.spec.epochs) == (
+        0.03,
+        0.5,
+        0.01,
+        1,
+    )
 
 
 @pytest.mark.parametrize("tf32", [True, False])
