@@ -1,5 +1,6 @@
 """GPUs that several runs share: their names, their memory, and CUDA's Multi-Process Service."""
 
+import math
 import os
 import signal
 import subprocess
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from fake_gpus import PARTS, fake_gpus
 from launch_work import Log
 from processes import wait_until
@@ -22,6 +24,7 @@ from benchmark.launch.slurm.batch_job import BatchJob
 from benchmark.launch.slurm.preflight import PreflightCheck
 from benchmark.launch.slurm.settings import SlurmSettings
 from benchmark.launch.tasks import Outcome, Task
+from benchmark.runs.build import state_bytes
 from benchmark.runs.store import ResultsFolder
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -236,3 +239,12 @@ def test_pipes_are_in_a_short_folder(tmp_path: Path, monkeypatch: pytest.MonkeyP
             pipes = Path(calls.read_text().splitlines()[-1].rpartition("|")[2])
             assert pipes.parent.parent == Path(place)
     assert services(calls) == [("GPU-1111-aaaa", "-d quit")] * 2
+
+
+@pytest.mark.parametrize(
+    ("place", "device", "expected"),
+    [(None, "cuda", 20e9), ("host", "cuda:1", 0), ("device", "cuda", math.inf), ("host", "cpu", math.inf)],
+)
+def test_memory_of_a_gpu_for_clients_states(place: str | None, device: str, expected: float) -> None:
+    """A quarter of 80 GB, unless the configuration says where they are kept; a CPU has one memory."""
+    assert state_bytes(place, torch.device(device), 80e9) == expected

@@ -19,7 +19,7 @@ from tiny_runs import STATEFUL, bits, folder_of, status_of, tiny
 from benchmark.config.schema import RunConfig
 from benchmark.engine.federation import FederatedRun
 from benchmark.errors import ConfigError, UserError
-from benchmark.runs.build import build_problem, build_run, choose_device, state_bytes
+from benchmark.runs.build import build_problem, build_run, choose_device
 from benchmark.runs.data import load_data, load_dataset, prepare_data
 from benchmark.runs.execute import execute, work
 from benchmark.system import NO_MEMORY
@@ -366,15 +366,6 @@ def test_a_gpu_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"runtime\.device: got 'cuda:1'; expected auto or cpu"):
         execute(configuration(tmp_path, device="cuda:1"))
     assert choose_device("auto") == torch.device("cpu")
-
-
-@pytest.mark.parametrize(
-    ("place", "device", "expected"),
-    [(None, "cuda", 20e9), ("host", "cuda:1", 0), ("device", "cuda", math.inf), ("host", "cpu", math.inf)],
-)
-def test_memory_of_a_gpu_for_clients_states(place: str | None, device: str, expected: float) -> None:
-    """A quarter of 80 GB, unless the configuration says where they are kept; a CPU has one memory."""
-    assert state_bytes(place, torch.device(device), 80e9) == expected
 
 
 def test_threads_are_what_the_configuration_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
