@@ -35,7 +35,7 @@ NARROW: dict[str, dict[str, Any]] = {
     "resnet18_32": {"width_multiplier": 0.125},
     "resnet18_gn": {"width_multiplier": 0.125},
     "wrn28_10": {"widening_factor": 1},
-    "mobilenetv2_gn": {"width_multiplier": 0.35, "pretrained": False},
+    "mobilenetv2_gn": {"width_multiplier": 0.35, "pretrained": False, "start": None},
     "efficientnet_b0": {"pretrained": False},
 }
 
