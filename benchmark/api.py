@@ -39,7 +39,7 @@ from benchmark.runs.store import ResultsFolder, RunFolder  # noqa: E402
 
 __all__ = ["Run", "RunFailed", "Runs", "Table", "UserError", "run", "runs", "sweep", "table"]
 
-LINES = 40
+LINES = 60
 """Lines of a log that the error of a failed run shows."""
 
 

@@ -285,7 +285,7 @@ def _points(search: Search, key: CellKey, index: RunIndex) -> list[Point] | None
         reached = [validation_value(spec, run.preset, run.key, index) for run in runs]
         spent = [status.seconds * status.threads for run in runs if (status := index.status(run.key))]
         found = tuning.point(values, reached, [f"runs/{run.key}" for run in runs])
-        points.append(found.model_copy(update={"cpu_seconds": round(math.fsum(spent), 1)}))
+        points.append(found.model_copy(update={"cpu_seconds": round(math.fsum(spent), 2)}))
     return points
 
 

@@ -64,6 +64,7 @@ class _IntraClass(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: tuple[Tensor, Tensor]) -> None:
         """Keep the gradient for `backward`."""
+        ctx.set_materialize_grads(False)  # the second output has none
         ctx.mark_non_differentiable(output[1])
         ctx.save_for_backward(output[1])
 
