@@ -354,7 +354,9 @@ def test_a_few_trials_of_all_methods(cli: Any, table: Any, monkeypatch: pytest.M
         assert points[:3] == first and len(points) == 6
         scores = [point.get("validation") or 0 for point in cell["grid"]]
         assert cell["chosen"] == points[scores.index(max(scores))]
-        assert all(0 <= point["cpu_seconds"] < 300 for point in cell["grid"])  # a trial may take less than 5 ms
+        assert all(
+            0 <= point["cpu_seconds"] < 300 for point in cell["grid"]
+        )  # a trial may take less than 5 ms
         at = first[scores.index(max(scores[:3]))]
         if row == "prox":
             assert points[3:] == [{**at, MU: mu} for mu in (0.001, 0.1, 1.0)]
