@@ -103,7 +103,7 @@ class LocalTrainer:
 
     def run(self, work: ClientWork, phases: Sequence[Phase], lr: float) -> LoopResult:
         """Train one client from the model's present values."""
-        self.prepare([work])
+        self.prepare(work)
         losses: list[Tensor] = []
         sizes: list[int] = []
         repeated = 0
@@ -116,11 +116,11 @@ class LocalTrainer:
                 repeated += again * len(y)
         return self.result(work, phases, lr, losses, sizes, repeated)
 
-    def prepare(self, works: Sequence[ClientWork]) -> None:
-        """Seed torch for the first of these clients, and set the network's layers to training mode."""
-        seed_torch(works[0].torch_seed, self.model.w.device)
+    def prepare(self, work: ClientWork) -> None:
+        """Seed torch for this client, and set the network's layers to training mode."""
+        seed_torch(work.torch_seed, self.model.w.device)
         self.model.net.train()
-        if self.spec.buffers == "frozen" or self.lacks_statistics(works[0].data):
+        if self.spec.buffers == "frozen" or self.lacks_statistics(work.data):
             self.model.freeze_batch_norm()
 
     def lacks_statistics(self, data: Samples) -> bool:

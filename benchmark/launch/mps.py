@@ -41,9 +41,8 @@ def mps_of(gpus: Sequence[str]) -> Iterator[dict[str | None, dict[str, str]]]:
 
 @contextmanager
 def _service(gpu: str) -> Iterator[dict[str, str]]:
-    if (
-        gpu.isdigit()
-    ):  # The service counts its GPUs anew, so its workers would take the number for another GPU.
+    # The service counts its GPUs anew, so its workers would take a number for another GPU.
+    if gpu.isdigit():
         raise ConfigError(wrong("launcher.mps", True, "false, because nvidia-smi names no GPUs here"))
     temporary = tempfile.gettempdir()
     # A service whose pipes have long paths ends without a message; seen from 88 characters on.

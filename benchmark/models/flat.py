@@ -2,7 +2,7 @@
 
 import copy
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 import torch
@@ -31,6 +31,16 @@ def _groups(net: Net) -> dict[int, str]:
             kind = NORM if isinstance(module, _BatchNorm) else OTHER_NORM
             groups |= {id(p): kind for p in module.parameters(recurse=False)}
     return groups
+
+
+def collect(parameters: Sequence[tuple[Tensor, Tensor]], g: Tensor) -> None:
+    """Copy the gradients of (parameter, its place in ``g``) to their places, zeros for those without one."""
+    used = [(place, parameter.grad) for parameter, place in parameters if parameter.grad is not None]
+    if len(used) < len(parameters):
+        g.zero_()
+    if used:
+        places, values = zip(*used, strict=True)
+        torch._foreach_copy_(places, values)
 
 
 class FlatModel:
@@ -137,13 +147,7 @@ class FlatModel:
 
     def collect_gradients(self) -> None:
         """Copy the gradients of the last backward pass to ``g``, in one kernel on a GPU; zeros for those unused."""
-        gradients = [(place, p.grad) for p, place in self._gradients[self.head_key]]
-        used = [(place, gradient) for place, gradient in gradients if gradient is not None]
-        if len(used) < len(gradients):
-            self.g.zero_()
-        if used:
-            places, values = zip(*used, strict=True)
-            torch._foreach_copy_(places, values)
+        collect(self._gradients[self.head_key], self.g)
 
     @cached_property
     def _frozen_modules(self) -> tuple[nn.Module, dict[str | None, nn.Module]]:

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from benchmark.models.base import Net
-from benchmark.models.flat import FlatModel
+from benchmark.models.flat import FlatModel, collect
 
 
 class _Scores(nn.Module):
@@ -27,7 +27,7 @@ class StackedModel:
         self.w, self.g, self.layout, self.amp = w, g, model.layout, model.amp
         entries, buffer_entries = model.layout.entries, model.buffer_layout.entries
         self._parameters = [vmap(e.view)(w).detach().requires_grad_() for e in entries]
-        self._places = [vmap(e.view)(g) for e in entries]
+        self._gradients = list(zip(self._parameters, [vmap(e.view)(g) for e in entries], strict=True))
         # Under vmap BatchNorm updates statistics only if they are contiguous, so it gets copies.
         self._buffers = [vmap(e.view)(buffers) for e in buffer_entries]
         self._statistics = [buffer.clone() for buffer in self._buffers]
@@ -57,8 +57,4 @@ class StackedModel:
 
     def collect_gradients(self) -> None:
         """Copy the gradients of the last backward pass to ``g``; zeros for those unused."""
-        used = [(p, parameter.grad) for p, parameter in zip(self._places, self._parameters, strict=True)]
-        places, values = zip(*[(p, gradient) for p, gradient in used if gradient is not None], strict=True)
-        if len(values) < len(self._parameters):
-            self.g.zero_()
-        torch._foreach_copy_(places, values)
+        collect(self._gradients, self.g)
