@@ -32,13 +32,14 @@ class Page:
         self.run("try { localStorage.clear() } catch {}")
 
     def look(self, width: int = 1280, **features: str) -> None:
-        """Set the width of the window and what media queries see."""
+        """Set the width of the window and what media queries see; the page has heard of both at its next frame."""
         size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
         media = features.pop("media", "")
         known = {"prefers-color-scheme": features.get("scheme", "light")}
         pairs = [{"name": name, "value": value} for name, value in known.items()]
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": media, "features": pairs})
+        self.driver.execute_async_script("requestAnimationFrame(arguments[0])")
 
     def run(self, script: str, *words: Any) -> Any:
         """The value that a script returns."""
