@@ -2,8 +2,9 @@
 
 import hashlib
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pydantic import Field
 
@@ -13,6 +14,9 @@ from benchmark.config.files import read_yaml
 from benchmark.errors import ConfigError, wrong
 from benchmark.experiments.selection import ResultsOptions
 from benchmark.runs.files import write_with_folder
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 DIGITS = 8
 """Digits of the content's SHA-256 in the name of the file."""
@@ -52,10 +56,19 @@ def main(words: Sequence[str]) -> int:
     model = build.build_run(config, data.load_data(config)).model
     model.w.copy_(saved["state"]["w"])
     model.buffers.copy_(saved["state"]["buffers"])
-    stream = io.BytesIO()
-    torch.save({name: t.clone() for name, t in model.net.body.state_dict().items()}, stream)
-    digits = hashlib.sha256(stream.getvalue()).hexdigest()[:DIGITS]
-    path = (options.out or weights_folder(config.paths)) / f"{options.name}-{digits}.pth"
-    write_with_folder(path, stream.getvalue())
+    path = write_weights(
+        model.net.body.state_dict(), options.out or weights_folder(config.paths), options.name
+    )
     print(f"{path}\nruns start from it with +model.start={path.absolute() if options.out else path.name}")
     return 0
+
+
+def write_weights(tensors: "Mapping[str, Tensor]", folder: Path, name: str) -> Path:
+    """Write tensors as ``<name>-<first digits of the content's SHA-256>.pth``, which is returned."""
+    import torch
+
+    stream = io.BytesIO()
+    torch.save({key: tensor.clone() for key, tensor in tensors.items()}, stream)
+    path = folder / f"{name}-{hashlib.sha256(stream.getvalue()).hexdigest()[:DIGITS]}.pth"
+    write_with_folder(path, stream.getvalue())
+    return path
