@@ -10,7 +10,9 @@ import pandas as pd
 
 from benchmark.analyses.registry import CurvesOptions
 from benchmark.errors import ConfigError
+from benchmark.experiments.plan import PlannedCell
 from benchmark.experiments.selection import TableQuery, plan_tables, whole_tables
+from benchmark.experiments.spec import TableSpec
 from benchmark.reports.collect import recorded
 from benchmark.reports.tables import Table, text_table
 from benchmark.runs.index import RunIndex
@@ -31,29 +33,37 @@ def curves(options: CurvesOptions) -> Table:
     """How the runs of a table come on: the mean of each fifth of their rounds, and all curves as CSV."""
     query = TableQuery(**{name: getattr(options, name) for name in CurvesOptions.model_fields})
     ((spec, cells),) = plan_tables(whole_tables(query), query)
-    shown = spec.metric_format
-    if shown.of:
+    if spec.metric_format.of:
         raise ConfigError(f"name: {spec.name} shows {spec.metric}, which has no curve; choose another table.")
     index = RunIndex(ResultsFolder(options.results, options.stale).existing())
     lines, points, missing = [], [], 0
     for (row, column), cell in cells.items():
-        done = [run for run in cell.runs if index.state(run.key) is RunState.DONE]
-        missing += len(cell.runs) - len(done)
-        if not done:
-            continue
-        values = {run.seed: recorded(index.records(run.key), shown.split, spec.metric) for run in done}
-        curve = pd.DataFrame(values).sort_index() * shown.scale
-        lines.append({"row": row, "column": column, "seeds": len(done), **fifths(curve)})
-        over = {"mean": curve.mean(axis=1), "std": curve.std(axis=1), "seeds": curve.count(axis=1)}
-        points.append(pd.DataFrame({"row": row, "column": column, "round": curve.index, **over}))
+        curve = curve_of(spec, cell, index)
+        missing += len(cell.runs) - len(curve.columns)
+        if not curve.empty:
+            lines.append({"row": row, "column": column, "seeds": len(curve.columns), **fifths(curve)})
+            points.append(over_seeds(row, column, curve))
     if not points:
         words = f"table name={spec.name} preset={options.preset}"
         raise ConfigError(f"curves: no run has finished. Make them with: {options.command(words)}")
     remarks = (f"Runs that are missing or diverged: {missing}.",) if missing else ()
-    title = f"{spec.title}: {shown.label} in the fifths of the training, preset {options.preset}"
+    title = f"{spec.title}: {spec.metric_format.label} in the fifths of the training, preset {options.preset}"
     notes = (*NOTES, *remarks, *options.remarks)
     printed = text_table(f"{spec.name}_curves", title, pd.DataFrame(lines), notes, decimals=2)
     return replace(printed, data=pd.concat(points))
+
+
+def curve_of(spec: TableSpec, cell: PlannedCell, index: RunIndex) -> pd.DataFrame:
+    """The table's metric in the finished runs of a cell [round x seed]; empty without one."""
+    shown, done = spec.metric_format, [run for run in cell.runs if index.state(run.key) is RunState.DONE]
+    values = {run.seed: recorded(index.records(run.key), shown.split, spec.metric) for run in done}
+    return pd.DataFrame(values).sort_index() * shown.scale
+
+
+def over_seeds(row: str, column: str, curve: pd.DataFrame) -> pd.DataFrame:
+    """The lines of a cell in the CSV."""
+    over = {"mean": curve.mean(axis=1), "std": curve.std(axis=1), "seeds": curve.count(axis=1)}
+    return pd.DataFrame({"row": row, "column": column, "round": curve.index, **over})
 
 
 def fifths(curve: pd.DataFrame) -> dict[str, float]:

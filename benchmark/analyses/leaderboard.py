@@ -12,6 +12,7 @@ from typing import Any
 import pandas as pd
 
 from benchmark.analyses import frozen
+from benchmark.analyses.curves import curve_of, over_seeds
 from benchmark.analyses.registry import LeaderboardOptions
 from benchmark.analyses.resources import numbers, timed
 from benchmark.experiments.plan import Cells
@@ -27,9 +28,6 @@ from benchmark.reports.tables import Table, text_table
 from benchmark.runs.index import RunIndex
 from benchmark.runs.status import RunState
 from benchmark.runs.store import ResultsFolder
-
-TRACKS = {"default": "leaderboard", "tuned": "leaderboard_tuned"}
-"""Track -> table. The default track takes the values of conf/method and FedAvg's rate."""
 
 REPEATS, WARM, ROUNDS = 3, 2, 5
 """How often each method is timed, in turn; first rounds that are not timed; rounds that are."""
@@ -62,21 +60,18 @@ def leaderboard(options: LeaderboardOptions) -> Table:
     folder = frozen.require_new(options.results, options.freeze) if options.freeze else None
     index = RunIndex(ResultsFolder(options.results, options.stale).existing())
     old = frozen.newest(options.results, options.preset)
-    tables, kept, notes = (
-        [],
-        [],
-        [*NOTES, *options.remarks, f"Missing runs: make leaderboard PRESET={options.preset}"],
-    )
-    for track, name in TRACKS.items():
+    tables, kept, curves = [], [], []
+    notes = [*NOTES, *options.remarks, f"Missing runs: make leaderboard PRESET={options.preset}"]
+    for track, name in frozen.TRACKS.items():
         spec, tuned = spec_called(name), TunedTable(table=name, preset=options.preset)
         query = options.model_copy(update={"tuned": "off"} if track == "default" else {})
         cells = plan_cells(spec, spec, query)
         runs = runs_of(track, collect(spec, options.preset, cells, index), index)
         if old is not None:
-            runs = with_older(runs, old[0][old[0]["track"] == track])
+            runs = with_older(runs, old.runs[old.runs["track"] == track])
         if track == "tuned":
             tuned = TunedFolder.of(options.tuned, options.results).read(spec, options.preset)
-            older = old[1].cells if old is not None else {}
+            older = old.tuned.cells if old is not None else {}
             cells_of = {row: older.get(row, {}) | tuned.cells.get(row, {}) for row in older | tuned.cells}
             tuned = tuned.model_copy(update={"cells": cells_of})
         table, said = compare(spec, runs, tuned.cells)
@@ -86,11 +81,14 @@ def leaderboard(options: LeaderboardOptions) -> Table:
                 part = spec.cut([BASE, *here], [column.key for column in spec.columns])
                 table = table.join(pd.DataFrame(costs(part, cells)).T)
         notes += [f"Track {track}: {text}" for text in said]
+        if folder is not None:
+            curves.append(curves_of(track, spec, cells, index, runs, old))
         kept.append(runs)
         tables.append(table.rename_axis("method").reset_index().assign(track=track))
     ranks = pd.concat(tables, ignore_index=True)
     if folder is not None:
-        frozen.write(folder, pd.concat(kept), ranks, tuned, options.preset)
+        version = frozen.Version(folder.name, pd.concat(kept), ranks, pd.concat(curves), tuned)
+        frozen.write(folder, version, options.preset)
         notes.append(f"Frozen in {folder}.")
     title = f"Leaderboard: all methods on one suite, preset {options.preset}"
     return text_table("leaderboard_ranks", title, _printed(ranks, spec), tuple(notes), decimals=2)
@@ -126,6 +124,19 @@ def with_older(runs: pd.DataFrame, old: pd.DataFrame) -> pd.DataFrame:
     return pd.concat(
         [frame for frame in (runs[~here.isin(taken)], old.loc[taken.index]) if len(frame)] or [runs]
     )
+
+
+def curves_of(
+    track: str, spec: TableSpec, cells: Cells, index: RunIndex, runs: pd.DataFrame, old: frozen.Version | None
+) -> pd.DataFrame:
+    """The mean curves of the cells in ``runs``: from the runs here, or for cells of an older version from there."""
+    version = runs.groupby(["row", "data"])["version"].first()
+    here = [key for key in cells if version.get(key) == ""]
+    found = [over_seeds(*key, curve_of(spec, cells[key], index)).assign(track=track) for key in here]
+    if old is not None:
+        taken = pd.MultiIndex.from_frame(old.curves[["row", "column"]]).isin(version[version != ""].index)
+        found.append(old.curves[taken & (old.curves["track"] == track)])
+    return pd.concat(found) if found else pd.DataFrame()
 
 
 def _whole(cell: pd.DataFrame) -> bool:

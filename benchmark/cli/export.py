@@ -34,7 +34,6 @@ def main(words: Sequence[str]) -> int:
     results, key, options = parse_with_run(words, "export", ExportOptions)
     if not options.name or "/" in options.name:
         raise ConfigError(wrong("name", options.name, "the first part of the file's name, mnist say"))
-    import torch
 
     from benchmark.models.pretrained import weights_folder
     from benchmark.runs import build, checkpoint, data

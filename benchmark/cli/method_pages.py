@@ -13,11 +13,14 @@ from typing import Any
 import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from benchmark.analyses import frozen
+from benchmark.analyses.frozen import TRACKS
 from benchmark.cli import reference
 from benchmark.cli.list import described
 from benchmark.cli.reference import Algorithm, as_yaml, quoted
 from benchmark.config.files import read_model
-from benchmark.experiments.spec import Column, Row, TableSpec
+from benchmark.errors import ConfigError
+from benchmark.experiments.spec import TableSpec
 from benchmark.experiments.tables import spec_called
 from benchmark.experiments.tuning import COMMITTED, TunedTable, grid_path, load_grid
 from benchmark.fidelity.ledger import LedgerEntry, load
@@ -39,15 +42,12 @@ PANEL = """<path d="M{left} 25V115h150" stroke="#aaa"/>
 
 
 @cache
-def leaderboard() -> tuple[TableSpec, pd.DataFrame, pd.DataFrame, pd.DataFrame]:
-    """The committed leaderboard: its table, cells by row and column, ranks and costs by label, curves.
-
-    No other function knows where these files are.
-    """
-    start = ROOT / "results" / "small" / "leaderboard"
-    cells = pd.read_csv(f"{start}.csv", index_col=["row", "column"], keep_default_na=False)
-    ranks = pd.read_csv(f"{start}_ranks.csv", index_col="method")
-    return spec_called("leaderboard"), cells, ranks, pd.read_csv(f"{start}_curves.csv")
+def leaderboard() -> tuple[TableSpec, frozen.Version]:
+    """The table, and the newest committed version of preset small. `ConfigError` without one."""
+    version = frozen.newest(frozen.COMMITTED.parent, "small")
+    if version is None:
+        raise ConfigError(f"{frozen.COMMITTED}: no version of preset small is there. Restore it with git.")
+    return spec_called("leaderboard"), version
 
 
 def pages() -> dict[str, str]:
@@ -107,8 +107,8 @@ def _about(one: Algorithm, paper: str, entry: LedgerEntry) -> bool:
 def _tuned(one: Algorithm) -> dict[tuple[str, ...], list[str]]:
     """(table, preset, row, chosen values, columns that they were chosen on, seeds) -> columns that have them."""
     found: dict[tuple[str, ...], list[str]] = {}
-    for path in sorted(COMMITTED.glob("*/*.yaml")):
-        table = read_model(TunedTable, path, "tuned")
+    tables = [read_model(TunedTable, path, "tuned") for path in sorted(COMMITTED.glob("*/*.yaml"))]
+    for table in [*tables, leaderboard()[1].tuned]:
         for row, cells in table.cells.items():
             for column, cell in cells.items():
                 values = (f"{key.rpartition('.')[2]} {as_yaml(value)}" for key, value in cell.chosen.items())
@@ -120,37 +120,39 @@ def _tuned(one: Algorithm) -> dict[tuple[str, ...], list[str]]:
 
 def _results(one: Algorithm) -> dict[str, Any]:
     """What the page says about the results: differences to FedAvg, ranks and costs, curves, and what is missing."""
-    spec, cells, ranks, _ = leaderboard()
+    spec, version = leaderboard()
     rows = [row for row in spec.rows if (row.selection_name or row.method_name) in one.files]
-    pairs = [(row, column) for row in rows for column in spec.run_columns]
-    missing = [(row, column) for row, column in pairs if (row.key, column.key) not in cells.index]
-    blocks = cells.index.get_level_values("column").nunique()
+    cells = dict(iter(version.runs.groupby(["track", "row", "data"])))
+    lacking = {
+        track: [
+            column.label
+            for column in spec.run_columns
+            if any((track, row.key, column.key) not in cells for row in rows)
+        ]
+        for track in TRACKS
+    }
     return {
+        "version": version.name,
         "rows": rows,
-        "compared": [_compared(*pair) for pair in pairs if pair not in missing],
-        "missing": [
-            list({part.key: part for part in parts}.values()) for parts in zip(*missing, strict=True)
+        "compared": [
+            [track, row.label, column.label, *_compared(cells[key], cells[track, "fedavg", column.key])]
+            for track in TRACKS
+            for row in rows
+            for column in spec.run_columns
+            if (key := (track, row.key, column.key)) in cells
         ],
-        "costs": [_rank_and_cost(row) for row in dict.fromkeys([*(row.key for row in rows), "fedavg"])],
-        "methods": len(ranks),
-        "blocks": blocks,
-        "critical": critical_difference(len(ranks), blocks),
+        "missing": {track: columns for track, columns in lacking.items() if columns},
+        "costs": [_ranks_and_cost(row) for row in dict.fromkeys([*(row.key for row in rows), "fedavg"])],
+        "apart": _apart(version),
         "picture": _picture({"fedavg": "FedAvg"} | {row.key: row.label for row in rows}),
     }
 
 
-def _compared(row: Row, column: Column) -> tuple[str, ...]:
-    """A line of the table: the row, FedAvg, their paired difference, and what that says."""
-    cells, difference, words = leaderboard()[1], "", []
-    texts, base = (
-        dict(run.split("=") for run in cells.loc[key, column.key]["seeds"].split(";"))
-        for key in (row.key, "fedavg")
-    )
-    numbers = [
-        {int(seed): float(text) for seed, text in runs.items() if text[-1].isdigit()}
-        for runs in (texts, base)
-    ]
-    if row.key != "fedavg" and (found := paired_difference(*numbers)):
+def _compared(cell: pd.DataFrame, base: pd.DataFrame) -> tuple[str, ...]:
+    """The end of a line of the table: the row, FedAvg, their paired difference, and what that says."""
+    difference, words = "", []
+    pairs = cell.dropna(subset="difference").set_index("seed")["difference"].to_dict()
+    if set(cell["row"]) != {"fedavg"} and (found := paired_difference(pairs, dict.fromkeys(pairs, 0.0))):
         low, high = found.interval or (-math.inf, math.inf)
         interval = f"[{_signed(low)}, {_signed(high)}]" if found.interval else "(one pair)"
         difference = f"{_signed(found.mean)} {interval}"
@@ -161,33 +163,38 @@ def _compared(row: Row, column: Column) -> tuple[str, ...]:
             "not resolved": True,
         }
         words = [next(verdict for verdict, holds in verdicts.items() if holds)]
-    lost = [text for text in texts.values() if not text[-1].isdigit()]
-    words += [f"{len(lost)} of {len(texts)} runs {' or '.join(sorted(set(lost)))}"] if lost else []
-    means = [str(summarise([*values.values()])) if values else "" for values in numbers]
-    return row.label, _label(column), *means, difference, "; ".join(words)
-
-
-def _label(column: Column) -> str:
-    """The column's label; its key and the metric of the committed numbers where the table shows another one now."""
-    spec, cells, _, _ = leaderboard()
-    metric = str(cells.xs(column.key, level="column")["metric"].iloc[0])
-    current = metric == (column.metric or spec.metric)
-    return column.label if current else f"{column.key}, {metric.replace('_', ' ')}"
+    lost = cell["value"].isna().sum()
+    words += [f"{lost} of {len(cell)} runs diverged"] if lost else []
+    numbers = [list(part["value"].dropna()) for part in (cell, base)]
+    return *(str(summarise(values)) if values else "" for values in numbers), difference, "; ".join(words)
 
 
 def _signed(value: float) -> str:
     return f"{round(value, 2) + 0.0:+.2f}"  # + 0.0: no minus before zero
 
 
-def _rank_and_cost(key: str) -> list[str]:
-    """A line of the table: row, mean rank with its interval, time, sizes, and kernels from docs/performance.md."""
-    spec, _, ranks, _ = leaderboard()
+def _ranks_and_cost(key: str) -> list[str]:
+    """A line of the table: row, mean ranks with intervals, time, sizes, and kernels from docs/performance.md."""
+    spec, version = leaderboard()
     row, text = spec.row(key), (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
     found = re.search(rf"^\| (\d+) \|.*[ ,]{re.escape(row.method_name)}[ ,]", text, re.MULTILINE)
-    numbers = ranks.reindex([row.label]).iloc[0]
-    rank = "" if pd.isna(numbers["rank"]) else "{rank:.1f} [{low:.1f}, {high:.1f}]".format(**numbers)
-    costs = ["" if pd.isna(numbers[name]) else f"{numbers[name]:.2f}" for name in COSTS]
-    return [row.label, rank, *costs, found[1] if found else ""]
+    lines = version.ranks.set_index(["track", "method"]).reindex([(track, row.label) for track in TRACKS])
+    ranks = [
+        "" if pd.isna(line["rank"]) else "{rank:.1f} [{low:.1f}, {high:.1f}]".format(**line)
+        for _, line in lines.iterrows()
+    ]
+    costs = ["" if pd.isna(lines[name].iloc[0]) else f"{lines[name].iloc[0]:.2f}" for name in COSTS]
+    return [row.label, *ranks, *costs, found[1] if found else ""]
+
+
+def _apart(version: frozen.Version) -> list[str]:
+    """For each track with ranks: how far ranks must be from each other, and among how many methods and data sets."""
+    said = []
+    for track, table in version.ranks.dropna(subset="rank").groupby("track"):
+        blocks = version.runs[version.runs["track"] == track]["data"].nunique()
+        far = critical_difference(len(table), blocks)
+        said.append(f"{far:.1f} ({track} values, {len(table)} methods, {blocks} data sets)")
+    return said
 
 
 def _picture(labels: Mapping[str, str]) -> str:
@@ -195,8 +202,8 @@ def _picture(labels: Mapping[str, str]) -> str:
 
     Written by hand, so that it is small and the same numbers give the same bytes.
     """
-    spec, _, _, curves = leaderboard()
-    curves = curves[curves["row"].isin(labels)]
+    spec, version = leaderboard()
+    curves = version.curves[version.curves["row"].isin(labels)]
     if len(labels) > 1 and set(curves["row"]) == {"fedavg"}:
         return ""
     colours = {row: COLOURS[number % len(COLOURS)] for number, row in enumerate(labels)}
@@ -206,12 +213,13 @@ def _picture(labels: Mapping[str, str]) -> str:
         panel, left = curves[curves["column"] == key], 190 * number + 30
         last, low = panel["round"].max(), 10 * math.floor(panel["mean"].min() / 10)
         high = max(low + 10, 10 * math.ceil(panel["mean"].max() / 10))
-        title = escape(_label(spec.column(key)))
+        title = escape(spec.column(key).label)
         parts.append(PANEL.format(left=left, title=title, last=last, low=low, high=high))
-        for row, line in panel.groupby("row", sort=False):
+        for (row, track), line in panel.groupby(["row", "track"], sort=False):
             x, y = left + 150 * line["round"] / last, 115 - 90 * (line["mean"] - low) / (high - low)
             points = " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(x, y, strict=True))
-            parts.append(f'<polyline points="{points}" stroke="{colours[str(row)]}"/>')
+            dash = ' stroke-dasharray="3 2"' if track == "tuned" else ""
+            parts.append(f'<polyline points="{points}" stroke="{colours[row]}"{dash}/>')
     for number, (row, label) in enumerate(labels.items()):
         parts.append(f'<text x="{30 + 110 * number}" y="152" fill="{colours[row]}">{escape(label)}</text>')
     return "\n".join([*parts, "</svg>\n"])

@@ -28,7 +28,7 @@ REACHED = {"fedavg": (0.5, 0.6), "fedprox": (0.7, None), "scaffold": (0.6, 0.8),
 @pytest.fixture
 def specs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, TableSpec]:
     """Both tables with four rows and two columns, without costs and versions of the project."""
-    found = {name: spec_called(name).cut(ROWS, COLUMNS) for name in leaderboard.TRACKS.values()}
+    found = {name: spec_called(name).cut(ROWS, COLUMNS) for name in frozen.TRACKS.values()}
     monkeypatch.setattr(leaderboard, "spec_called", found.__getitem__)
     monkeypatch.setattr(leaderboard, "costs", lambda spec, cells: {"FedAvg": {"time": 1.0}})
     monkeypatch.setattr(frozen, "COMMITTED", tmp_path / "committed")
@@ -101,6 +101,7 @@ def test_a_version_is_frozen_once_and_joined_by_another_method(
     assert {path.name for path in folder.iterdir()} == {
         "results.csv",
         "ranks.csv",
+        "curves.csv",
         "tuned.yaml",
         "commands.md",
     }
