@@ -196,11 +196,10 @@ def _cell_line(label: str, cell: pd.DataFrame, tuned: TunedCell | None) -> dict[
 
 
 def _told_apart(ranks: Ranking) -> str:
-    pairs = [f"{better} from {', '.join(worse)}" for better, worse in ranks.apart.items()]
     return (
         f"{len(ranks.table)} methods, {ranks.blocks} data sets, which are the blocks. Friedman test of equal methods: "
         f"p = {ranks.p:.2g}. Critical difference of mean ranks (Nemenyi, 5 %): {ranks.critical:.2f}. "
-        f"It tells apart: {'; '.join(pairs) or 'no two methods'}."
+        f"It tells apart: {ranks.apart}."
     )
 
 

@@ -206,11 +206,12 @@ class Ranking:
     p: float
 
     @property
-    def apart(self) -> dict[str, tuple[str, ...]]:
-        """Methods -> those whose mean ranks are worse by at least ``critical``, without those that have none."""
+    def apart(self) -> str:
+        """Which methods have mean ranks that are better than those of which others by at least ``critical``."""
         ranks = self.table["rank"]
-        worse = {method: tuple(ranks.index[ranks - rank >= self.critical]) for method, rank in ranks.items()}
-        return {str(method): others for method, others in worse.items() if others}
+        worse = {method: ranks.index[ranks - rank >= self.critical] for method, rank in ranks.items()}
+        pairs = [f"{method} from {', '.join(others)}" for method, others in worse.items() if len(others)]
+        return "; ".join(pairs) or "no two methods"
 
     @property
     def cliques(self) -> list[tuple[str, ...]]:

@@ -265,7 +265,8 @@ def test_mean_ranks(page: Page) -> None:
     page.run("document.querySelector('figure.ranks').scrollIntoView()")
     label = page.wait(f"#{NAME} figure svg").get_attribute("aria-label")
     assert label == "Mean ranks over 5 blocks: FedMR 1.20, FedAvg 1.80"
-    assert "as runs are missing: FedDyn" in page.one(f"#{NAME} figcaption").text
+    caption = page.one(f"#{NAME} figcaption").text
+    assert "as runs are missing: FedDyn" in caption and "It tells apart: no two methods." in caption
 
 
 def test_names_for_screen_readers(page: Page) -> None:

@@ -121,7 +121,7 @@ class Section:
         order = ranking(values, draws=0)
         ranks = [[label, round(rank, 3)] for label, rank in order.table["rank"].items()]
         return {"ranks": ranks, "critical": round(order.critical, 3), "blocks": order.blocks,
-                "cliques": order.cliques, "left_out": left_out}  # fmt: skip
+                "cliques": order.cliques, "apart": order.apart, "left_out": left_out}  # fmt: skip
 
 
 def render(
