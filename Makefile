@@ -70,6 +70,7 @@ leaderboard: $(STAMP)  ## All methods on one suite, default and tuned values: ra
 	  $(filter dataset.options.% results=% stale=%,$(ARGS))
 ifeq ($(filter methods=% columns=%,$(ARGS)),)
 	@$(RUN) -m benchmark figure name=leaderboard tuned=off $(BOARD) $(call option,seeds,$(SEEDS))
+	@$(RUN) -m benchmark figure name=leaderboard_tuned $(BOARD) $(call option,seeds,$(SEEDS))
 endif
 
 figures: $(STAMP)  ## Every figure (of PAPER; one: FIGURE) into results/figures/PRESET/

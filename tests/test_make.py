@@ -85,6 +85,7 @@ def test_the_steps_of_the_leaderboard(checkout: Path, words: str, rows: str) -> 
     ]
     if not words:
         steps.append(f"figure name=leaderboard tuned=off {how} seeds=2")
+        steps.append(f"figure name=leaderboard_tuned {how} seeds=2")
     called = [["-m", "benchmark", *step.split()] for step in steps]
     assert done.stdout == "".join(f"[{word}]" for step in called for word in step)
 
