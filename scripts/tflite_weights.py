@@ -90,7 +90,8 @@ def with_batch_norm(folded: Sequence[tuple[Tensor, Tensor]], inputs: Tensor) -> 
         sums[norm] = sums.get(norm, 0.0) + both
 
     for layer, norm, (weight, bias) in zip(layers, norms, convolutions, strict=True):
-        layer.weight.data, norm.bias.data = weight.clone(), bias.clone()
+        layer.weight.data.copy_(weight)
+        norm.bias.data.copy_(bias)
         norm.running_var = torch.full_like(bias, 1 - norm.eps)
         norm.register_forward_pre_hook(add)
         if layer.stride == (2, 2):  # TensorFlow's SAME pads right and below

@@ -35,7 +35,14 @@ def test_batch_norm_is_put_back(script: ModuleType) -> None:
         for shape, scale in zip([*shapes, torch.Size([1001, 1280, 1, 1])], [*scales, 0.01], strict=True)
     ]
     x = torch.rand(script.PART, 3, 64, 64, generator=rng).double() * 2 - 1
-    net = script.with_batch_norm(folded, x)
+    as_read = [(weight.to(memory_format=torch.channels_last), bias) for weight, bias in folded]
+    net = script.with_batch_norm(as_read, x)
+    strides = [
+        tensor.stride() for tensor in net.state_dict().values()
+    ]  # they are in the file, and so in its digest
+    assert strides == [
+        tensor.stride() for tensor in timm.create_model("mobilenetv2_100").state_dict().values()
+    ]
     seen: list[tuple[_BatchNorm, Tensor]] = []
     for norm in net.modules():
         if isinstance(norm, _BatchNorm):
