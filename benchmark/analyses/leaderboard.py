@@ -110,7 +110,7 @@ def runs_of(track: str, results: TableResults, index: RunIndex) -> pd.DataFrame:
                 "track": track, "preset": results.preset, "data": column, "row": row, "seed": run.seed,
                 "planned": len(cell.runs), "outcome": str(run.outcome), "value": value,
                 "difference": None if value is None or pair is None else value - pair,
-                "cpu_seconds": round(status.seconds * status.threads, 1), "processor": status.processor,
+                "cpu_seconds": round(status.seconds * status.threads, 1), "processor": status.instructions,
                 "commit": commit_of(meta) + " with changes" * bool(meta.get("dirty")), "version": "",
             })  # fmt: skip
     return pd.DataFrame(lines, columns=COLUMNS).astype({"value": float, "difference": float})

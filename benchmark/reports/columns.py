@@ -53,4 +53,5 @@ def _marked(run: CellRun, status: Status, newest: Status, newest_of_seed: Status
     }
     marks = [f"{name} {here} and not {there}" for name, (here, there) in pairs.items() if here != there]
     marks += ["other clients"] * (status.partition != newest_of_seed.partition)
-    return replace(run, differs="; ".join(filter(None, [run.differs, *marks])), processor=status.processor)
+    differs = "; ".join(filter(None, [run.differs, *marks]))
+    return replace(run, differs=differs, processor=status.instructions)

@@ -119,3 +119,8 @@ class Status:
     def ended(self) -> bool:
         """Done or diverged."""
         return self.state.ended
+
+    @property
+    def instructions(self) -> str:
+        """The type of processor with ``dispatch``: processors of one name can have other instructions, so other bits."""
+        return f"{self.processor} {self.dispatch}".strip()

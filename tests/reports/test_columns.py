@@ -22,6 +22,7 @@ USUAL = {
     "threads": 1,
     "device": "cuda A",
     "processor": "Abacus",
+    "dispatch": "AVX2",
 }
 
 
@@ -68,13 +69,28 @@ def test_a_run_on_other_data_is_a_gap(tmp_path: Path) -> None:
     assert "other data (seed 0): fedavg" in as_markdown(results)
 
 
-@pytest.mark.parametrize(("first", "sentences"), [({"device": "cuda B"}, 0), ({"processor": "Zuse"}, 1)])
+@pytest.mark.parametrize(
+    ("first", "other"),
+    [
+        ({"device": "cuda B"}, ""),
+        ({"processor": "Zuse"}, "Zuse AVX2"),
+        ({"dispatch": "AVX512"}, "Abacus AVX512"),
+    ],
+)
 def test_other_types_of_processors_are_one_sentence(
-    tmp_path: Path, first: dict[str, Any], sentences: int
+    tmp_path: Path, first: dict[str, Any], other: str
 ) -> None:
     results = results_of(tmp_path, first)
     assert not any(cell.differs for cell in results.cells.values())
-    said = "The runs were made on 2 types of processors, so that bits may differ: Abacus (5), Zuse (1)."
-    assert as_markdown(results).count(said) == sentences
+    said = (
+        f"The runs were made on 2 types of processors, so that bits may differ: Abacus AVX2 (5), {other} (1)."
+    )
+    assert as_markdown(results).count(said) == bool(other)
     processors = list(as_table(results).data["processor"])
-    assert processors == ["Abacus; Zuse" if sentences else "Abacus", "Abacus", "Abacus"]
+    assert processors == [
+        "; ".join(sorted(filter(None, {"Abacus AVX2", other}))),
+        "Abacus AVX2",
+        "Abacus AVX2",
+    ]
+    pairs = as_table(results, "difference").data.set_index("row")["difference_n"]
+    assert list(pairs[1:]) == ([1, 1] if other else [2, 2])
