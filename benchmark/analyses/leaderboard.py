@@ -40,6 +40,8 @@ CELL = ["row", "data"]
 COLUMNS = ["track", "preset", *CELL, "seed", "planned", "outcome", "value", "difference", "cpu_seconds", "processor",
            "commit", "version"]  # fmt: skip
 
+COSTS = ["time", "up", "down", "client", "server"]
+
 NOTES = (
     "First, for each data set: mean over seeds, and the difference from FedAvg over pairs of runs with one seed on one "
     "type of processor, with its 95 % interval by Student's t in brackets. Runs that diverged have no value.",
@@ -50,8 +52,8 @@ NOTES = (
     "Costs are counted for one client of the first column, in a round in which it takes part again. The unit is the "
     "size of the model. up, down: what the client sends and receives. client: what it keeps between rounds. server: "
     "what the server keeps for it beside the model. time: seconds of a round divided by FedAvg's, mean over rounds 3 "
-    "to 7, median of three; computations before these rounds (FedDiverse's set-up) are left out. Empty: the method "
-    "needs more than one client.",
+    "to 7, median of three; computations before these rounds (FedDiverse's set-up) are left out. Methods without runs "
+    "here have the costs of the older version. Empty: the method needs more than one client.",
 )
 
 
@@ -77,9 +79,12 @@ def leaderboard(options: LeaderboardOptions) -> Table:
         table, said = compare(spec, runs, tuned.cells)
         if track == "default":
             here = [row.key for row in spec.rows if row.key in set(runs.loc[runs["version"] == "", "row"])]
-            if here:
-                part = spec.cut([BASE, *here], [column.key for column in spec.columns])
-                table = table.join(pd.DataFrame(costs(part, cells)).T)
+            part = spec.cut([BASE, *here], [column.key for column in spec.columns])
+            prices = pd.DataFrame(costs(part, cells) if here else {}).T
+            if old is not None:
+                older = old.ranks[old.ranks["track"] == track].set_index("method")
+                prices = prices.combine_first(older.reindex(columns=COSTS))
+            table = table.join(prices.reindex(columns=COSTS))
         notes += [f"Track {track}: {text}" for text in said]
         if folder is not None:
             curves.append(curves_of(track, spec, cells, index, runs, old))
@@ -209,7 +214,7 @@ def _printed(ranks: pd.DataFrame, spec: TableSpec) -> pd.DataFrame:
     labels = [column.label for column in spec.run_columns if column.label in ranks]
     for label in labels:
         printed[label] = [_shown(label, line) for _, line in ranks.iterrows()]
-    numbers = ["rank", "low", "high", "trials", "search", "runs", "time", "up", "down", "client", "server"]
+    numbers = ["rank", "low", "high", "trials", "search", "runs", *COSTS]
     printed = printed.join(ranks[[name for name in numbers if name in ranks]])
     chosen = [f"{label} chosen" for label in labels if f"{label} chosen" in ranks]
     return printed.join(ranks[chosen])

@@ -57,8 +57,7 @@ class CellRun:
 
     ``outcome`` is one of `OUTCOMES`; a done run without a value counts as missing, with NaN or infinity as diverged.
     ``value`` is as recorded (accuracies as fractions); None unless done. ``differs`` says how its code differs from
-    today's, or what made it from what made the others of its column. ``processor`` is the type of its machine's, with the
-    instructions that torch used.
+    today's, or what made it from what made the others of its column. ``processor``: `Status.instructions`.
     """
 
     seed: int

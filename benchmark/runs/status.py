@@ -122,5 +122,5 @@ class Status:
 
     @property
     def instructions(self) -> str:
-        """The type of processor with ``dispatch``: processors of one name can have other instructions, so other bits."""
+        """The type of processor, and ``dispatch``: of processors with one name, not all compute the same bits."""
         return f"{self.processor} {self.dispatch}".strip()
