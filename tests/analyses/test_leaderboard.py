@@ -100,13 +100,8 @@ def test_a_version_is_frozen_once_and_joined_by_another_method(
     carry_out(specs["leaderboard"], first)
     ranks = leaderboard.leaderboard(options(first, freeze=day)).data
     folder = first / "leaderboard" / "2026-01-31"
-    assert {path.name for path in folder.iterdir()} == {
-        "results.csv",
-        "ranks.csv",
-        "curves.csv",
-        "tuned.yaml",
-        "commands.md",
-    }
+    files = sorted(path.name for path in folder.iterdir())
+    assert files == ["commands.md", "curves.csv", "ranks.csv", "results.csv", "tuned.yaml"]
     assert len(pd.read_csv(folder / "results.csv")) == 15
     numbers = pd.read_csv(folder / "ranks.csv").set_index("method").loc["SCAFFOLD"]
     assert numbers[f"{CMNIST} difference"] == 15 and round(numbers[f"{CMNIST} low"], 2) == -48.53
@@ -124,11 +119,9 @@ def test_a_version_is_frozen_once_and_joined_by_another_method(
     carry_out(specs["leaderboard"], second, ("fedavg", "moon"))
     joined = leaderboard.leaderboard(options(second, freeze=later)).data
     assert joined[["method", "rank", FMNIST, CMNIST]].equals(ranks[["method", "rank", FMNIST, CMNIST]])
-    assert joined.set_index("method")["time"].to_dict() == {
-        "FedAvg": 2,
-        "MOON": 2,
-        "SCAFFOLD": 4,
-        "FedProx": 4,
+    assert joined.groupby("time")["method"].apply(set).to_dict() == {
+        2: {"FedAvg", "MOON"},
+        4: {"SCAFFOLD", "FedProx"},
     }
     folder = second / "leaderboard" / str(later)
     rows = pd.read_csv(folder / "results.csv")
