@@ -201,10 +201,12 @@ def _cell_line(label: str, cell: pd.DataFrame, tuned: TunedCell | None) -> dict[
 
 
 def _told_apart(ranks: Ranking) -> str:
+    blocks = (
+        f"{ranks.blocks} data sets, which are the blocks. Friedman test of equal methods: p = {ranks.p:.2g}"
+    )
     return (
-        f"{len(ranks.table)} methods, {ranks.blocks} data sets, which are the blocks. Friedman test of equal methods: "
-        f"p = {ranks.p:.2g}. Critical difference of mean ranks (Nemenyi, 5 %): {ranks.critical:.2f}. "
-        f"It tells apart: {ranks.apart}."
+        f"{len(ranks.table)} methods, {blocks if ranks.blocks > 1 else 'one data set, which is the only block'}. "
+        f"Critical difference of mean ranks (Nemenyi, 5 %): {ranks.critical:.2f}. It tells apart: {ranks.apart}."
     )
 
 

@@ -193,7 +193,9 @@ def _apart(version: frozen.Version) -> list[str]:
     for track, table in version.ranks.dropna(subset="rank").groupby("track"):
         blocks = version.runs[version.runs["track"] == track]["data"].nunique()
         far = critical_difference(len(table), blocks)
-        said.append(f"{far:.1f} ({track} values, {len(table)} methods, {blocks} data sets)")
+        said.append(
+            f"{far:.1f} ({track} values, {len(table)} methods, {blocks} data set{'s' * (blocks > 1)})"
+        )
     return said
 
 
