@@ -112,7 +112,7 @@ def _tuned(one: Algorithm) -> dict[tuple[str, ...], list[str]]:
         for row, cells in table.cells.items():
             for column, cell in cells.items():
                 values = (f"{key.rpartition('.')[2]} {as_yaml(value)}" for key, value in cell.chosen.items())
-                choice = (", ".join(values), ", ".join(cell.columns), str(cell.seeds))
+                choice = (", ".join(values), ", ".join(cell.columns) or "itself", str(cell.seeds))
                 if cell.method in one.files:
                     found.setdefault((table.table, table.preset, row, *choice), []).append(column)
     return found
