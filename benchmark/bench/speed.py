@@ -13,8 +13,8 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable
+from concurrent.futures import Executor, ProcessPoolExecutor
 from functools import partial
-from multiprocessing.pool import Pool
 from pathlib import Path
 from typing import Any
 
@@ -121,8 +121,8 @@ def _paired(a: Callable[[], float], b: Callable[[], float], repeats: int) -> tup
     return statistics.median(all_a), statistics.median(all_b), statistics.median(b / a for a, b in pairs)
 
 
-def _rate(pool: Pool, configs: list[RunConfig], work: Callable[[RunConfig], float]) -> float:
-    seconds = pool.map(work, configs, chunksize=1)
+def _rate(pool: Executor, configs: list[RunConfig], work: Callable[[RunConfig], float]) -> float:
+    seconds = pool.map(work, configs)
     return sum(config.dataset.options["train_size"] / t for config, t in zip(configs, seconds, strict=True))
 
 
@@ -130,10 +130,10 @@ def compare(config: RunConfig, runs: int, repeats: int = REPEATS) -> int:
     """Print samples/s of bare loops and of as many FedTables runs, one process for each; returns how many runs fit."""
     load_dataset(config.dataset, config.paths)  # made here, it is not counted as memory of a run
     configs = [config] * runs
-    with multiprocessing.get_context("spawn").Pool(runs) as pool:
+    with ProcessPoolExecutor(runs, multiprocessing.get_context("spawn")) as pool:
         rate = partial(_rate, pool, configs)
         bare, ours, ratio = _paired(partial(rate, bare_loop), partial(rate, federated), repeats)
-        used, total = pool.apply(_memory, (config.runtime.device,))
+        used, total = pool.submit(_memory, config.runtime.device).result()
     print(f"  {runs} x bare loop        {bare:9,.0f} samples/s")
     print(
         f"  {runs} x FedTables run    {ours:9,.0f} samples/s   {ratio:.1%} (target: at least 95 %)",
@@ -314,8 +314,8 @@ def memory(results: str) -> None:
     size = 11_173_962 * 4 / 2**20
     models = []
     for clients, rounds in ((10, 2), (100, 1)):
-        with multiprocessing.get_context("spawn").Pool(1) as pool:
-            peak = pool.apply(peak_memory, (clients, rounds, results))
+        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+            peak = pool.submit(peak_memory, clients, rounds, results).result()
         models.append(peak / size)
         print(f"  {clients:5,} clients   {peak:6.0f} MiB above the model at rest = {peak / size:.2f} models")
     print(f"  grown from 10 to 100 clients: {models[1] - models[0]:+.2f} models (target: does not grow)")

@@ -87,7 +87,10 @@ def test_the_page_of_a_method_says_what_the_committed_leaderboard_does() -> None
     assert "| default | SCAFFOLD | FMNIST P10C2 |  | 73.19 ± 0.16 |  | 3 of 3 runs diverged |" in scaffold
     assert "version 2026-11-25" in scaffold and "3 data sets)" in scaffold
     assert "| +0.00 [+0.00, +0.00] | equal in every run |" in bn and "| below |" not in bn
-    assert "| SCAFFOLD | 18.0 [2.0, 26.5] | 39.0 [30.0, 39.0] | 1.24 | 2.00 | 2.00 | 1.00 | 1.00 | 32 |" in scaffold
+    assert (
+        "| SCAFFOLD | 18.0 [2.0, 26.5] | 39.0 [30.0, 39.0] | 1.24 | 2.00 | 2.00 | 1.00 | 1.00 | 32 |"
+        in scaffold
+    )
     assert "fidelity.md#scaffold-scale" in scaffold and "fidelity.md#feddyn-alpha" not in scaffold
 
 
@@ -95,7 +98,10 @@ def test_the_page_of_a_method_says_what_is_missing() -> None:
     fedlc, fedmr = ((FOLDER / "methods" / f"{name}.md").read_text() for name in ("fedlc", "fedmr"))
     assert "make leaderboard PRESET=small ARGS='methods=fedlc'\n" in fedlc and "| FedLC |  | 35.0 [" in fedlc
     assert "Not measured with default values: CMNIST GSC, worst group; PACS.\n" in fedmr
-    assert "Not measured with tuned values: CIFAR-10 alpha 0.1; CMNIST GSC, worst group; HAM10000; PACS.\n" in fedmr
+    assert (
+        "Not measured with tuned values: CIFAR-10 alpha 0.1; CMNIST GSC, worst group; HAM10000; PACS.\n"
+        in fedmr
+    )
     assert "| `leaderboard_tuned`, small | `fedlc` | fmnist/p10c2 | lr 0.15, tau 0.3 | itself | 1 |" in fedlc
     assert "(fedmr.svg)" in fedmr
     assert "mu1 1e-06, mu2 0.001 | cifar100/p10c10 | 1 |" in fedmr

@@ -3,6 +3,7 @@
 import contextlib
 import multiprocessing
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 
@@ -29,8 +30,8 @@ Compare = Callable[..., Comparison]
 @pytest.fixture(scope="module")
 def elsewhere() -> Iterator[Callable[..., Any]]:
     """Calls functions in a process in which the device is registered."""
-    with multiprocessing.get_context("spawn").Pool(1, register) as pool:
-        yield lambda function, *args: pool.apply(function, args)
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), register) as pool:
+        yield lambda function, *args: pool.submit(function, *args).result()
 
 
 def check(found: Comparison, more_waits: int = 0, differs: tuple[str, ...] = ()) -> None:
@@ -79,9 +80,9 @@ def test_selections(elsewhere: Compare, name: str, settings: dict[str, Any]) -> 
 
 SMALLER: Mapping[str, dict[str, Any]] = {
     "small_cnn": {"hidden": 8},
-    "resnet18_32": {"width_multiplier": 0.05},
-    "resnet18_gn": {"width_multiplier": 0.05},
-    "resnet50": {"width_multiplier": 0.05},
+    "resnet18_32": {"width_multiplier": 0.125},
+    "resnet18_gn": {"width_multiplier": 0.125},
+    "resnet50": {"width_multiplier": 0.125},
     "mobilenetv2_gn": {"width_multiplier": 0.35},
     "wrn28_10": {"widening_factor": 1},
 }
@@ -102,7 +103,7 @@ def test_networks(elsewhere: Compare, name: str) -> None:
     check(elsewhere(compare, layers, None, name == "efficientnet_b0"))
 
 
-RESNET = {"model": {"name": "resnet18_32", "width_multiplier": 0.05}}
+RESNET = {"model": {"name": "resnet18_32", "width_multiplier": 0.125}}
 
 
 @pytest.mark.parametrize(

@@ -137,7 +137,7 @@ def test_efficientnet_has_the_known_size(hidden: int, head: int) -> None:
     ("name", "multiplier", "features"),
     [
         ("resnet18_32", 0.125, 64),
-        ("resnet18_gn", 0.03, 16),  # 15.36, rounded to a whole number of groups of two
+        ("resnet18_gn", 0.15, 76),  # 76.8, rounded to a whole number of groups of two
         ("resnet50", 0.125, 256),
         ("mobilenetv2_gn", 0.35, 1280),  # below 1 the paper leaves the last convolution as it is
         ("mobilenetv2_gn", 1.4, 1792),
@@ -248,7 +248,7 @@ def test_projection_head() -> None:
         ("resnet50", {"pretrained": True}, r"pretrained: got True; .*1 channel"),
         ("efficientnet_b0", {"hidden": -1}, r"hidden: got -1;"),
         ("wrn28_10", {"widening_factor": 0}, r"widening_factor: got 0;"),
-        ("resnet50", {"width_multiplier": 0}, r"width_multiplier: got 0;"),
+        ("resnet50", {"width_multiplier": 0.1}, r"width_multiplier: got 0\.1; .*0\.125"),
         (
             "mobilenetv2_gn",
             {"width_multiplier": 0.4},
