@@ -99,7 +99,7 @@ docs: $(STAMP)  ## The documentation as a site for the browser: site/index.html
 	@$(SITE)
 
 test: $(STAMP)  ## The test suite, on all cores (one file on one core: make test ARGS='-n 0 tests/test_project.py')
-	@$(RUN) -m pytest -n auto --dist loadfile $(ARGS)
+	@$(RUN) -m pytest -n auto --dist loadfile --max-worker-restart 0 $(ARGS)
 
 test-cluster: $(STAMP)  ## Tests on a real SLURM, which they install and start here: as root, on Debian only
 	@$(RUN) -m pytest -m cluster tests/cluster $(ARGS)
