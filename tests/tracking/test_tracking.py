@@ -232,7 +232,9 @@ def test_training_is_the_same_with_tracking(tmp_path: Path) -> None:
             cwd=ROOT, env={**os.environ, "WANDB_API_KEY": FAKE_KEY}, capture_output=True, text=True, check=False,
         )  # fmt: skip
         assert (done.returncode, len(done.stderr.splitlines())) == (0, number), done.stderr
-        outputs[mode] = done.stdout.replace(str(tmp_path / mode), "")
+        # A slow machine prints rounds with the time that is left.
+        lines = [line for line in done.stdout.splitlines() if not line.startswith("round ")]
+        outputs[mode] = "\n".join(lines).replace(str(tmp_path / mode), "")
     assert len(set(outputs.values())) == 1
     assert bits(runs["disabled"]) == bits(runs["online"]) == bits(runs["offline"])
     assert not (tmp_path / "disabled" / "wandb").exists()
