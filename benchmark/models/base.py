@@ -15,7 +15,6 @@ Count = Annotated[int, Field(ge=0)]
 Multiplier = Annotated[float, Field(ge=0.125, le=8)]
 """An eighth leaves 8 channels: with fewer, oneDNN may write past its memory with AVX2 (uxlfoundation/oneDNN#6035)."""
 
-
 Shape = tuple[int, int, int]
 """Channels, height and width of images."""
 
