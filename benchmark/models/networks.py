@@ -163,10 +163,30 @@ def _timm() -> Any:
     return timm
 
 
+class DepthwiseConv2d(nn.Conv2d):
+    """A depthwise convolution that first pads an image smaller than its kernel: the same function.
+
+    oneDNN has no fast backward pass for such an image with padding inside the convolution: it takes ten times as long.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[B, c, H, W] -> [B, c, H/stride, W/stride]."""
+        if min(x.shape[-2:]) >= max(self.kernel_size):
+            return super().forward(x)
+        assert not isinstance(self.padding, str)
+        height, width = self.padding
+        x = F.pad(x, (width, width, height, height))
+        return F.conv2d(x, self.weight, self.bias, self.stride, groups=self.groups)
+
+
 def _from_timm(name: str, num_classes: int, shape: Shape, **parameters: Any) -> Any:
-    return _timm().create_model(
+    network = _timm().create_model(
         name, pretrained=False, num_classes=num_classes, in_chans=shape[0], **parameters
     )
+    for module in network.modules():
+        if isinstance(module, nn.Conv2d) and module.groups == module.in_channels > 1:
+            module.__class__ = DepthwiseConv2d
+    return network
 
 
 def _split(network: Any, num_classes: int) -> Net:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from benchmark.errors import ConfigError
 from benchmark.models.flat import FlatModel
-from benchmark.models.networks import Net, WideBlock, build_net
+from benchmark.models.networks import DepthwiseConv2d, Net, WideBlock, build_net
 
 RGB = (3, 32, 32)
 RESNET18 = 11_173_962
@@ -150,6 +150,27 @@ def test_narrow_and_wide_networks(name: str, multiplier: float, features: int) -
     assert net.classify(z).shape == (2, 5)
     parameters = sum(p.numel() for p in net.parameters())
     assert (parameters < counted(name, 5)[0]) == (multiplier < 1)
+
+
+@pytest.mark.parametrize("side", [1, 2, 4, 5, 7])
+@pytest.mark.parametrize(("kernel", "stride"), [(3, 1), (3, 2), (5, 1), (5, 2)])
+def test_depthwise_convolution_of_small_images(kernel: int, stride: int, side: int) -> None:
+    plain = nn.Conv2d(6, 6, kernel, stride, padding=kernel // 2, groups=6)
+    small = DepthwiseConv2d(6, 6, kernel, stride, padding=kernel // 2, groups=6)
+    small.load_state_dict(plain.state_dict())
+    results = []
+    for conv in (plain, small):
+        x = images(2, 6, side, side).requires_grad_()
+        z = conv(x)
+        results.append((z, *torch.autograd.grad((z * z).sum(), (x, conv.weight))))
+    for ours, expected in zip(*results, strict=True):
+        torch.testing.assert_close(ours, expected)
+
+
+@pytest.mark.parametrize(("name", "blocks"), [("mobilenetv2_gn", 17), ("efficientnet_b0", 16)])
+def test_every_block_has_one_depthwise_convolution(name: str, blocks: int) -> None:
+    depthwise = [m for m in without_memory(name, 10).modules() if isinstance(m, nn.Conv2d) and m.groups > 1]
+    assert len(depthwise) == blocks and all(isinstance(m, DepthwiseConv2d) for m in depthwise)
 
 
 def test_drop_path_skips_blocks_in_training_only() -> None:
