@@ -176,7 +176,7 @@ class DepthwiseConv2d(nn.Conv2d):
         assert not isinstance(self.padding, str)
         height, width = self.padding
         x = F.pad(x, (width, width, height, height))
-        return F.conv2d(x, self.weight, self.bias, self.stride, groups=self.groups)
+        return F.conv2d(x, self.weight, self.bias, self.stride, 0, self.dilation, self.groups)
 
 
 def _from_timm(name: str, num_classes: int, shape: Shape, **parameters: Any) -> Any:
