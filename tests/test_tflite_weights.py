@@ -64,9 +64,14 @@ def test_four_digits(script: ModuleType) -> None:
     assert script.rounded(torch.tensor([123.456, -0.00123449])).tolist() == pytest.approx([123.5, -0.001234])
 
 
-def test_table_starts_from_the_file_that_the_page_names() -> None:
-    names = [
-        re.findall(r"mobilenetv2_100_tflite-\w{8}\.pth", (ROOT / path).read_text(encoding="utf-8"))
-        for path in ("docs/how-to/pretrained.md", "conf/table/feddiverse_cmnist.yaml")
+def test_tables_start_from_the_file_that_the_page_names() -> None:
+    pages = [
+        "docs/preregistered.md",
+        *(f"conf/table/feddiverse_cmnist{table}.yaml" for table in ("", "3", "5")),
     ]
-    assert names[0] == names[1]
+    names = [
+        set(re.findall(r"mobilenetv2_tiny-\w{8}\.pth", (ROOT / page).read_text(encoding="utf-8")))
+        for page in pages
+    ]
+    assert len(names[0]) == 1
+    assert names == names[:1] * 4
