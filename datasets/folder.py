@@ -5,6 +5,7 @@ sorted by name. A site is a source, so that `partition=natural` makes each site 
 """
 
 from collections import defaultdict
+from glob import glob
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -81,9 +82,9 @@ class LabelledImage(NamedTuple):
 
 
 def _listed(place: Place, top: Path) -> list[LabelledImage]:
-    """All images below a folder, sorted by path."""
+    """All images below a folder, also behind links to folders, sorted by path."""
     rows: list[tuple] = []
-    for path in sorted(top.rglob("*")):
+    for path in sorted(top / name for name in glob("**", root_dir=top, recursive=True)):
         *above, name = path.relative_to(top).parts
         hidden = any(part.startswith(".") or part in IGNORED for part in (*above, name))
         if not hidden and name.lower().endswith(SUFFIXES):
