@@ -64,14 +64,15 @@ def test_four_digits(script: ModuleType) -> None:
     assert script.rounded(torch.tensor([123.456, -0.00123449])).tolist() == pytest.approx([123.5, -0.001234])
 
 
-def test_tables_start_from_the_file_that_the_page_names() -> None:
-    pages = [
-        "docs/preregistered.md",
-        *(f"conf/table/feddiverse_cmnist{table}.yaml" for table in ("", "3", "5")),
-    ]
-    names = [
-        set(re.findall(r"mobilenetv2_tiny-\w{8}\.pth", (ROOT / page).read_text(encoding="utf-8")))
-        for page in pages
-    ]
-    assert len(names[0]) == 1
-    assert names == names[:1] * 4
+def test_tables_and_pages_name_the_same_files() -> None:
+    def named(pattern: str, *paths: str) -> set[str]:
+        found = [set(re.findall(pattern, (ROOT / path).read_text(encoding="utf-8"))) for path in paths]
+        assert found == found[:1] * len(paths)
+        return found[0]
+
+    tables = [f"conf/table/feddiverse_cmnist{number}.yaml" for number in ("", "3", "5")]
+    assert len(named(r"mobilenetv2_tiny-\w{8}\.pth", "docs/preregistered.md", *tables)) == 1
+    assert (
+        len(named(r"mobilenetv2_100_tflite-\w{8}\.pth", "docs/preregistered.md", "docs/how-to/pretrained.md"))
+        == 1
+    )
