@@ -6,7 +6,6 @@ chosen) and ``commands.md``. ``leaderboard/README.md`` lists the versions.
 """
 
 from dataclasses import dataclass
-from datetime import date
 from pathlib import Path
 
 import pandas as pd
@@ -55,12 +54,12 @@ def newest(results: Path, preset: str) -> Version | None:
     return None
 
 
-def require_new(results: Path, day: date) -> Path:
+def require_new(results: Path, name: str) -> Path:
     """The folder of a version; `ConfigError` if it exists."""
-    folder = results / "leaderboard" / str(day)
+    folder = results / "leaderboard" / name
     if folder.exists():
         raise ConfigError(
-            wrong("freeze", str(day), f"a date without a version; {folder} exists and is never changed")
+            wrong("freeze", name, f"a date without a version; {folder} exists and is never changed")
         )
     return folder
 

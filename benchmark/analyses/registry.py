@@ -2,7 +2,6 @@
 
 import importlib
 from collections.abc import Callable
-from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -27,10 +26,11 @@ class CurvesOptions(RunQuery):
 class LeaderboardOptions(RunQuery):
     """Whether a version is frozen."""
 
-    freeze: date | None = Field(
+    freeze: str | None = Field(
         None,
+        pattern=r"^\d{4}-\d\d-\d\d[a-z]?$",
         title="YYYY-MM-DD",
-        description="write the version of this date to leaderboard/ in the results folder",
+        description="write the version of this date (and letter, for one more on a day) to leaderboard/ of the results",
     )
 
 
