@@ -209,13 +209,13 @@ def _picture(labels: Mapping[str, str]) -> str:
     if len(labels) > 1 and set(curves["row"]) == {"fedavg"}:
         return ""
     colours = {row: COLOURS[number % len(COLOURS)] for number, row in enumerate(labels)}
-    columns = list(dict.fromkeys(curves["column"]))
+    columns = [column for column in spec.run_columns if column.key in set(curves["column"])]
     parts = [SVG.format(width=190 * len(columns), height=160)]
-    for number, key in enumerate(columns):
-        panel, left = curves[curves["column"] == key], 190 * number + 30
+    for number, column in enumerate(columns):
+        panel, left = curves[curves["column"] == column.key], 190 * number + 30
         last, low = panel["round"].max(), 10 * math.floor(panel["mean"].min() / 10)
         high = max(low + 10, 10 * math.ceil(panel["mean"].max() / 10))
-        title = escape(spec.column(key).label)
+        title = escape(column.label)
         parts.append(PANEL.format(left=left, title=title, last=last, low=low, high=high))
         for (row, track), line in panel.groupby(["row", "track"], sort=False):
             x, y = left + 150 * line["round"] / last, 115 - 90 * (line["mean"] - low) / (high - low)

@@ -121,6 +121,7 @@ def test_a_picture_has_a_panel_for_each_data_set_and_a_line_for_each_row() -> No
     text = (FOLDER / "methods" / "scaffold.svg").read_text()
     assert text.count("</g>") == 5 and text.count("<polyline") == (5 + 3) + 2
     assert text.count("stroke-dasharray") == 2
+    assert text.index("FMNIST P10C2") < text.index("CIFAR-10 alpha 0.1") < text.index(">PACS<")
     assert max(file.stat().st_size for file in FOLDER.rglob("*.svg")) < 15_000
 
 
