@@ -1,11 +1,13 @@
 """Finds analyses by name, and the tables of papers that they make."""
 
 import importlib
+import re
 from collections.abc import Callable
+from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-from pydantic import Field, PositiveInt
+from pydantic import AfterValidator, Field, PositiveInt
 
 from benchmark.config.schema import Device, PathsConfig, RuntimeConfig, declared
 from benchmark.errors import ConfigError, wrong
@@ -23,12 +25,22 @@ class CurvesOptions(RunQuery):
     columns: str | None = Field(None, title=PATTERNS, description="columns that are shown; if left out: all")
 
 
+def _is_dated(name: str) -> str:
+    """Refuse the name of a version that is not a date, or a date and a letter."""
+    try:
+        date.fromisoformat(re.sub("[a-z]$", "", name))
+    except ValueError as error:
+        raise ValueError(
+            wrong("freeze", name, "a date like 2026-12-01, or with a letter, 2026-12-01b")
+        ) from error
+    return name
+
+
 class LeaderboardOptions(RunQuery):
     """Whether a version is frozen."""
 
-    freeze: str | None = Field(
+    freeze: Annotated[str, AfterValidator(_is_dated)] | None = Field(
         None,
-        pattern=r"^\d{4}-\d\d-\d\d[a-z]?$",
         title="YYYY-MM-DD",
         description="write the version of this date (and letter, for one more on a day) to leaderboard/ of the results",
     )

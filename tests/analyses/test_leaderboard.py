@@ -11,7 +11,7 @@ from finished_runs import drawn, finish
 from benchmark.analyses import frozen, leaderboard
 from benchmark.analyses.leaderboard import costs
 from benchmark.analyses.registry import LeaderboardOptions
-from benchmark.errors import ConfigError
+from benchmark.errors import ConfigError, validate
 from benchmark.experiments.figures import FIGURE_FOLDER, load_figure
 from benchmark.experiments.plan import plan
 from benchmark.experiments.spec import TableSpec
@@ -129,6 +129,14 @@ def test_a_version_is_frozen_once_and_joined_by_another_method(
         later: {"fedavg", "moon"},
     }
     assert "Cells of older versions: 2026-01-31." in (folder / "commands.md").read_text()
+
+
+@pytest.mark.parametrize("name", ["today", "2026-13-01", "2026-12-01bb", "2026-12-01/b"])
+def test_a_version_has_a_date(tmp_path: Path, name: str) -> None:
+    with pytest.raises(
+        ConfigError, match=rf"freeze: got '{name}'; expected a date like 2026-12-01, or with a letter"
+    ):
+        validate(LeaderboardOptions, {"results": tmp_path, "freeze": name})
 
 
 def test_costs_in_model_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
