@@ -39,6 +39,7 @@ SHORT = {
     "data": "paths.data",
     "device": "runtime.device",
     "threads": "runtime.threads",
+    "cuda_graphs": "runtime.cuda_graphs",
     "stale": "runtime.stale",
 }
 """Options of other commands that are keys of a run's configuration."""

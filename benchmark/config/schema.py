@@ -197,6 +197,11 @@ class RuntimeConfig(_Node):
         description="where a run on a GPU keeps the clients' states between rounds: device (the GPU's memory) or host "
         "(pinned memory of the host); null: device if all of them need at most a quarter of the GPU's memory",
     )
+    cuda_graphs: bool = Field(
+        False,
+        description="whether local steps on a GPU are recorded as CUDA graphs: faster, with the same bits. A step must "
+        "not wait for the GPU, and must not draw or count on the host",
+    )
     stale: Literal["rerun", "keep"] = Field(
         "rerun",
         description="what happens to a finished run whose method's code has changed since: carried out again, or used "

@@ -19,6 +19,7 @@ from torch.nn.utils.rnn import pad_sequence
 from torch.utils._pytree import tree_leaves
 
 from benchmark.engine.clients import ClientResult, ClientSide, Visit
+from benchmark.engine.graphs import Step
 from benchmark.engine.records import Cost
 from benchmark.engine.round_values import RoundValues
 from benchmark.engine.state import FederationState
@@ -35,8 +36,6 @@ STACKED = ("w", "buffers", "received", "state", "local")
 """Fields of a context whose tensors are stacked."""
 
 log = logging.getLogger("fedtables")
-
-Step = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, bool]]
 
 REFUSALS = (RuntimeError, ValueError, TypeError, IndexError, MethodError)
 """What vmap, or a hook under vmap, raises if it cannot go on. A mistake of the hook is raised again without vmap."""
@@ -101,6 +100,11 @@ class StackedRule(ActiveRule):
     active: Sequence[ActiveRule]
     fields: tuple[dict[str, Any], dict[str, Any]] | None
     accepted: dict[str, bool] = field(default_factory=dict)
+
+    @property
+    def contexts(self) -> list[ClientContext]:
+        """What the rule may read at each client."""
+        return [active.ctx for active in self.active]
 
     @classmethod
     def of(cls, active: Sequence[ActiveRule]) -> "StackedRule":
@@ -248,7 +252,7 @@ def run_stacked(
                 network = StackedModel(trainer.model, w[part], g[part], buffers[part])
                 theirs = [rule.part(part) for rule in rules]
                 its = None if velocity is None else velocity[part]
-                step = trainer.step_function(network, theirs, phase, lr, its)
+                step = trainer.recorded(trainer.step_function(network, theirs, phase, lr, its), theirs)
                 steps[part.start, part.stop] = step
             ce, _ = step(x, y, index)
             for k, value in zip(clients, ce.unbind(), strict=True):

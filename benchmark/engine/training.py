@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from benchmark.config.schema import TrainConfig
+from benchmark.engine.graphs import Step, StepRecorder
 from benchmark.engine.randomness import rewinder, seed_torch
 from benchmark.models.flat import FlatModel
 from benchmark.models.stacked import StackedModel
@@ -29,6 +30,11 @@ class ActiveRule:
 
     rule: ClientRule
     ctx: ClientContext
+
+    @property
+    def contexts(self) -> list[ClientContext]:
+        """What the rule may read."""
+        return [self.ctx]
 
     def has(self, hook: str) -> bool:
         """Whether the rule has a hook of its own."""
@@ -94,12 +100,18 @@ class LoopResult:
 
 @dataclass
 class LocalTrainer:
-    """Runs local SGD on the vector of ``model``. ``augment`` changes stored images before ``transform``."""
+    """Runs local SGD on the vector of ``model``.
+
+    Attributes:
+        augment: Changes stored images before ``transform``.
+        recorder: On a GPU: records steps as CUDA graphs.
+    """
 
     model: FlatModel
     spec: TrainConfig
     transform: Callable[[Tensor], Tensor]
     augment: Augment | None = None
+    recorder: StepRecorder | None = None
 
     def run(self, work: ClientWork, phases: Sequence[Phase], lr: float) -> LoopResult:
         """Train one client from the model's present values."""
@@ -108,13 +120,29 @@ class LocalTrainer:
         sizes: list[int] = []
         repeated = 0
         for number, phase in enumerate(phases):
-            step = self.step_function(self.model, work.rules, phase, lr, self.velocity(self.model.w))
+            step = self._step_of(work.rules, phase, lr)
             for x, y, index in self._phase_batches(work.data, phase, partial(work.visits, number)):
                 ce, again = step(x, y, index)
                 losses.append(ce)
                 sizes.append(len(y))
                 repeated += again * len(y)
         return self.result(work, phases, lr, losses, sizes, repeated)
+
+    def _step_of(self, rules: Sequence[ActiveRule], phase: Phase, lr: float) -> Step:
+        """The local step of one phase, with momentum at zero; recorded, where that can be done."""
+        make = partial(self.step_function, self.model)
+        if self.recorder is not None and self.model.head_key is None and not any(map(_takes_part, rules)):
+            if self._shared_velocity is not None:
+                self._shared_velocity.zero_()
+            return self.recorder.shared((phase, lr), lambda: make((), phase, lr, self._shared_velocity))
+        return self.recorded(make(rules, phase, lr, self.velocity(self.model.w)), rules)
+
+    def recorded(self, step: Step, rules: Sequence[ActiveRule]) -> Step:
+        """The step, on a GPU recorded for one visit, unless it needs the host: for draws, or between two gradients."""
+        recorder = self.recorder
+        if recorder is None or _generators(rules) or any(a.has("ascend") for a in rules):
+            return step
+        return recorder.recorded(step, [ctx for active in rules for ctx in active.contexts])
 
     def prepare(self, work: ClientWork) -> None:
         """Seed torch for this client, and set the network's layers to training mode."""
@@ -126,6 +154,11 @@ class LocalTrainer:
     def lacks_statistics(self, data: Samples) -> bool:
         """Whether a client has too few samples for BatchNorm's statistics."""
         return len(data) == 1 and self.model.has_batch_norm
+
+    @cached_property
+    def _shared_velocity(self) -> Tensor | None:
+        """Momentum of the steps that all visits share. A graph writes to one place."""
+        return self.velocity(self.model.w)
 
     def velocity(self, w: Tensor) -> Tensor | None:
         """Momentum at the start of a phase, if there is any."""
@@ -211,7 +244,7 @@ class LocalTrainer:
         phase: Phase,
         lr: float,
         velocity: Tensor | None,
-    ) -> Callable[[Tensor, Tensor, Tensor], tuple[Tensor, bool]]:
+    ) -> Step:
         """One local step: loss, gradient, second gradient, corrections, clip, weight decay, momentum, step.
 
         The step returns the mean cross-entropy, and whether it took a second gradient. It is the same for one client
@@ -331,6 +364,11 @@ def _objective(
         if isinstance(term.extra, Tensor):  # a number has no gradient
             objective = objective + term.extra
     return objective, ce
+
+
+def _takes_part(active: ActiveRule) -> bool:
+    """Whether a rule takes part in local steps."""
+    return any(map(active.has, ("loss", "correct", "ascend")))
 
 
 def _generators(rules: Sequence[ActiveRule]) -> list[np.random.Generator]:

@@ -15,6 +15,7 @@ from benchmark.config.schema import RunConfig
 from benchmark.engine import randomness
 from benchmark.engine.evaluation import ClientSamples
 from benchmark.engine.federation import FederatedRun
+from benchmark.engine.graphs import StepRecorder
 from benchmark.engine.state import Problem, Schedule
 from benchmark.errors import ConfigError, wrong
 from benchmark.models.flat import FlatModel
@@ -112,10 +113,13 @@ def build_run(config: RunConfig, data: RunData, stop: Callable[[], bool] = lambd
         raise ConfigError(wrong("train.batch_size", 1, expected))
     lr = learning_rate(train.lr, train.rounds, train.schedule)
     schedule = Schedule(train.rounds, wanted, lr, train.first_round_full)
-    return FederatedRun(
+    run = FederatedRun(
         problem, method, model, train, schedule, config.seed, None, config.evaluation.measures, stop,
         state_bytes(config.runtime.client_state, device, memory),
     )  # fmt: skip
+    if config.runtime.cuda_graphs and device.type == "cuda":
+        run.clients.trainer.recorder = StepRecorder(device)
+    return run
 
 
 def build_problem(config: RunConfig, data: RunData, device: torch.device) -> Problem:

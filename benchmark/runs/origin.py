@@ -23,7 +23,7 @@ def origin_of(config: RunConfig, data: RunData, run: FederatedRun) -> dict[str, 
     """What the numbers of this process depend on beside the configuration, as a `Status` says it."""
     device, dataset = run.problem.images.device, data.dataset
     limits = [f"{name}={os.environ[name]}" for name in LIMITS if os.environ.get(name)]
-    gpu = f" {torch.cuda.get_device_name(device)}" if device.type == "cuda" else ""
+    gpu = torch.cuda.get_device_name(device) if device.type == "cuda" else ""
     rules = [type(rule) for rule in run.method.rules]
     return {
         "code": digests.own(*rules, get_scheme(config.partition.name)),
@@ -33,8 +33,8 @@ def origin_of(config: RunConfig, data: RunData, run: FederatedRun) -> dict[str, 
         "torch": str(torch.__version__),
         "threads": torch.get_num_threads(),
         "dispatch": " ".join([torch.backends.cpu.get_cpu_capability(), *limits]),
-        "device": device.type + gpu,
-        "processor": processor(),
+        "device": f"{device.type} {gpu}".strip(),
+        "processor": gpu or processor(),
         "prepared": str(dataset.folder),
         "builder": dict(dataset.code),
     }

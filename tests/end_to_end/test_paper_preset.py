@@ -99,7 +99,10 @@ def test_a_table(name: str, made: Made, tmp_path: Path) -> None:
         losses = [r.value for r in records if (r.split, r.metric, r.group) == ("train", "loss", "all")]
         assert len(losses) == 2 and all(map(math.isfinite, losses)), key
         best[key] = max(r.value for r in records if r[1:4] == ("test", "all", "accuracy"))
-    write(as_table(collect(spec, "paper", cells, RunIndex(made.results))), tmp_path)
+    # A run has two rounds here, where a table may show the mean of more.
+    which = {"paper": re.sub(r"mean_last_\d+", "mean_last_2", spec.which_round["paper"])}
+    shown = spec.model_copy(update={"which_round": which})
+    write(as_table(collect(shown, "paper", cells, RunIndex(made.results))), tmp_path)
     with open(tmp_path / f"{name}.csv", newline="") as stream:
         done = {(line["row"], line["column"]) for line in csv.DictReader(stream) if line["n"] == "1"}
     # A row that is compared with another has a number if it reaches that one's best accuracy; an average, if it has all

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 import torch
+from every_file import RESNET, both_variants, images, small_network
 from shadow_device import register
 from shadow_runs import Comparison, Mistake, compare, draws_after_seeding, reaction
 
-from benchmark.config.compose import group_names, load_group
 from benchmark.engine.randomness import seed_torch
 from benchmark.models.networks import model_names
 from benchmark.transforms.augmentation import AUGMENTATIONS
@@ -47,21 +47,6 @@ def check(found: Comparison, more_waits: int = 0, differs: tuple[str, ...] = ())
 # Rules -----------------------------------------------------------------------------------------------------------
 
 
-def as_reference(values: Any) -> Any:
-    """The settings of a rule, with the reference in place of the paper wherever there is a choice."""
-    if not isinstance(values, dict):
-        return values
-    return {key: "reference" if key == "variant" else as_reference(value) for key, value in values.items()}
-
-
-def both_variants(group: str) -> pytest.MarkDecorator:
-    """The files of a group: name and settings, once more as the reference where that is something else."""
-    files = {name: load_group(group, name) for name in group_names(group) if name != "auto"}
-    cases = list(files.items())
-    cases += [(name, as_reference(node)) for name, node in cases if as_reference(node) != node]
-    return pytest.mark.parametrize(("name", "settings"), cases)
-
-
 @both_variants("method")
 def test_methods(elsewhere: Compare, name: str, settings: dict[str, Any]) -> None:
     check(elsewhere(compare, {"method": settings}), MORE_WAITS.get(name, 0))
@@ -78,32 +63,13 @@ def test_selections(elsewhere: Compare, name: str, settings: dict[str, Any]) -> 
 
 # Networks, precision, augmentation -------------------------------------------------------------------------------
 
-SMALLER: Mapping[str, dict[str, Any]] = {
-    "small_cnn": {"hidden": 8},
-    "resnet18_32": {"width_multiplier": 0.125},
-    "resnet18_gn": {"width_multiplier": 0.125},
-    "resnet50": {"width_multiplier": 0.125},
-    "mobilenetv2_gn": {"width_multiplier": 0.35},
-    "wrn28_10": {"widening_factor": 1},
-}
-
-
-def images(size: int) -> dict[str, Any]:
-    """Square images of ``size`` pixels, in place of 8."""
-    return {"dataset": {"options": {"size": size}}}
-
 
 @pytest.mark.parametrize("name", model_names())
 def test_networks(elsewhere: Compare, name: str) -> None:
-    pixels = 32 if name in ("resnet50", "efficientnet_b0", "mobilenetv2_gn") else 8
-    model = load_group("model", name) | SMALLER.get(name, {})
-    layers = images(pixels) | {"model": model, "train": {"lr": 0.01}}
+    layers = small_network(name) | {"train": {"lr": 0.01}}
     # Where operations pass through Python, autograd adds no gradients of two branches in place: EfficientNet's last
     # bits are others then.
     check(elsewhere(compare, layers, None, name == "efficientnet_b0"))
-
-
-RESNET = {"model": {"name": "resnet18_32", "width_multiplier": 0.125}}
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """Clients side by side (train.stack) give what the same clients give one after another."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,6 +9,7 @@ import pytest
 import torch
 from federations import (
     Recorder,
+    assert_close,
     assert_resumes,
     class_run,
     classes,
@@ -32,23 +33,6 @@ ALONE = dict.fromkeys(("fedgloss", "fedlesam", "fedsam"), "the hook ascend") | {
 """Methods whose clients are trained one by one, and the reason that the log gives."""
 
 SGD = {"momentum": 0.5, "clip": 1.0, "weight_decay": 1e-3}
-
-
-def numbers(value: Any) -> list[Tensor]:
-    """The tensors in a state."""
-    if isinstance(value, Tensor):
-        return [value.double()]
-    if isinstance(value, Mapping):
-        return [t for _, item in sorted(value.items(), key=lambda pair: str(pair[0])) for t in numbers(item)]
-    return [t for item in value for t in numbers(item)] if isinstance(value, list | tuple) else []
-
-
-def assert_close(a: FederationState, b: FederationState, atol: float = 1e-12) -> None:
-    """Everything that the server and the clients hold is equal up to rounding."""
-    ours, theirs = numbers(a.to_dict()), numbers(b.to_dict())
-    assert len(ours) == len(theirs) > 0
-    for mine, other in zip(ours, theirs, strict=True):
-        near(mine, other, atol)
 
 
 def both(method: Any, stack: int = 3, **options: Any) -> tuple[FederationState, FederationState]:

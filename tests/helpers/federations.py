@@ -247,3 +247,20 @@ def same(a: Any, b: Any) -> bool:
     if isinstance(a, list | tuple):
         return type(a) is type(b) and len(a) == len(b) and all(same(x, y) for x, y in zip(a, b, strict=True))
     return bool(a == b)
+
+
+def numbers(value: Any) -> list[Tensor]:
+    """The tensors in a state."""
+    if isinstance(value, Tensor):
+        return [value.double().cpu()]
+    if isinstance(value, Mapping):
+        return [t for _, item in sorted(value.items(), key=lambda pair: str(pair[0])) for t in numbers(item)]
+    return [t for item in value for t in numbers(item)] if isinstance(value, list | tuple) else []
+
+
+def assert_close(a: FederationState, b: FederationState, atol: float = 1e-12) -> None:
+    """Everything that the server and the clients hold is equal up to rounding."""
+    ours, theirs = numbers(a.to_dict()), numbers(b.to_dict())
+    assert len(ours) == len(theirs) > 0
+    for mine, other in zip(ours, theirs, strict=True):
+        near(mine, other, atol)

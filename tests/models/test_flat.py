@@ -123,3 +123,23 @@ def test_other_heads_take_the_classifiers_place(channels_last: bool) -> None:
         flat.net(x).sum().backward()
         flat.collect_gradients()
         assert bool((flat.g[flat.body_size :] != 0).all())
+
+
+def test_tensors_begin_at_multiples_of_four() -> None:
+    """Those of four numbers or a multiple, behind others of 6, 5 and 1; 16 bytes are what cuDNN's BatchNorm reads."""
+    body = nn.Sequential(
+        nn.Linear(2, 6), nn.BatchNorm1d(6), nn.Linear(6, 4), nn.BatchNorm1d(4), nn.Linear(4, 4)
+    )
+    flat = FlatModel(Net(body, nn.Linear(4, 5), 4))
+    starts = {e.name: e.start for e in (*flat.layout.entries, *flat.buffer_layout.entries)}
+    assert [starts[f"body.3.{name}"] % 4 for name in ("weight", "bias", "running_mean", "running_var")] == [
+        0
+    ] * 4
+    # 2 x 6, 6 x 4, 4, 4, 4, 4 x 4 and 4 numbers; then 6, 6 and 6
+    assert [starts[f"body.{n}"] for n in ("0.weight", "2.weight", "4.bias", "0.bias", "1.weight")] == [
+        0,
+        12,
+        64,
+        68,
+        74,
+    ]

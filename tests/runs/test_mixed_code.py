@@ -6,6 +6,7 @@ import os
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,9 +17,11 @@ from tiny_runs import STATEFUL, bits, folder_of, status_of, tiny
 from benchmark import digests, sources
 from benchmark.config.schema import RunConfig
 from benchmark.paths import ROOT
+from benchmark.runs.build import build_run
 from benchmark.runs.data import load_data
 from benchmark.runs.execute import execute
 from benchmark.runs.index import RunIndex
+from benchmark.runs.origin import origin_of
 from benchmark.runs.status import RunState
 from benchmark.runs.store import ResultsFolder
 from partitions.core.store import Partition
@@ -106,6 +109,19 @@ def test_another_processor_is_only_noted(halfway: RunConfig, monkeypatch: pytest
     assert go_on(halfway) == (1, "")
     assert status_of(halfway).processor == f"{first}; Abacus 1"
     assert json.loads((folder_of(halfway).path / "meta.json").read_text())["processor"] == "Abacus 1"
+
+
+def test_the_processor_of_a_gpu_is_the_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pairs of `show=difference` are formed within one type of processor."""
+    config = tiny(tmp_path)
+    data = load_data(config)
+    run = build_run(config, data)
+    elsewhere = SimpleNamespace(
+        problem=SimpleNamespace(images=SimpleNamespace(device=torch.device("cuda:1"))), method=run.method
+    )
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: f"Abacus {device.index}")
+    found = origin_of(config, data, elsewhere)  # type: ignore[arg-type]
+    assert (found["device"], found["processor"]) == ("cuda Abacus 1", "Abacus 1")
 
 
 @pytest.mark.parametrize(
