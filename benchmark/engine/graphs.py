@@ -1,7 +1,8 @@
 """Local steps as CUDA graphs: one launch in place of hundreds.
 
 The host launches the kernels of a small network more slowly than a GPU carries them out. A step that was recorded once
-is launched as a whole, with the same kernels and so the same bits. https://docs.nvidia.com/cuda/cuda-c-programming-guide
+is launched as a whole, with the same kernels and so the same bits.
+https://docs.nvidia.com/cuda/cuda-c-programming-guide/#cuda-graphs
 """
 
 import operator
@@ -71,8 +72,11 @@ class StepRecorder:
         try:
             ce, _ = step(*batch)
             graph.capture_end()
+        except torch.OutOfMemoryError:
+            raise  # the launcher carries the run out alone
         except RuntimeError as error:
-            expected = f"false, because a local step of this method cannot be recorded ({error})"
+            why = str(error).partition("\n")[0]
+            expected = f"false, because a local step of this method cannot be recorded ({why})"
             raise ConfigError(wrong("runtime.cuda_graphs", True, expected)) from error
         self.newest = graph
         return graph, ce
