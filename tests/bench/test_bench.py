@@ -47,9 +47,9 @@ def test_suite_of_a_device(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:  
     code, out, err = cli("bench", "device=cpu", "size=mini")
     assert (code, err) == (0, "")
     assert f"2 cores, one thread per run, torch {torch.__version__}\n" in out
-    assert re.findall(r"^  (\d) x (.*?) {2,}[\d,]+ samples/s", out, re.MULTILINE) == [
-        ("1", "bare loop"), ("1", "FedTables run"), ("2", "bare loop"), ("2", "FedTables run"),
-    ]  # fmt: skip
-    assert re.findall(r"^(\S.*):.*\n  \d+\.\d s, [\d,]+ samples/s", out, re.MULTILINE) == [
-        "Small CNN", "pfl-research", "BlazeFL",
-    ]  # fmt: skip
+    pairs = re.findall(r"^  (\d) x (.*?) {2,}[\d,]+ samples/s", out, re.MULTILINE)
+    one, two = ([(runs, name) for name in ("bare loop", "FedTables run")] for runs in "12")
+    assert pairs == [*one * 4, *two], "two number formats, each with and without CUDA graphs"
+    whole = r"side by side +2 rounds of 4 clients +[\d.]+ s +[\d,]+ samples/s"
+    workload = rf"^(\S.*): .*\n  one by one .*\n  CUDA graphs .*\n  {whole}"
+    assert re.findall(workload, out, re.MULTILINE) == ["Small CNN", "pfl-research", "BlazeFL"]
