@@ -59,11 +59,15 @@ OF_THE_MACHINE = {
         "get_device_properties",
         "is_bf16_supported",
     },
+    "benchmark/engine/graphs.py": {"stream", "graph_pool_handle", "CUDAGraph"},
     "benchmark/launch/resources.py": {"device_count"},
     "benchmark/launch/worker.py": {"is_initialized"},
     "benchmark/runs/build.py": {"is_available"},
 }
-"""What is asked of torch.cuda about this machine or process. All other calls are given the run's device."""
+"""What is asked of torch.cuda about this machine or process. All other calls are given the run's device.
+
+A recorder's stream belongs to that device, and inside it the device is the current one.
+"""
 
 
 def test_torch_cuda_is_not_named_where_the_device_of_a_run_is_meant() -> None:

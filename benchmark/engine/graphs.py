@@ -55,7 +55,8 @@ class StepRecorder:
     @contextmanager
     def in_order(self) -> Iterator[None]:
         """What is launched in the block is carried out on this stream, after what came before on the present one."""
-        present = torch.cuda.current_stream(self.stream.device)
+        device = self.stream.device
+        present = torch.cuda.current_stream(device)
         self.stream.wait_stream(present)
         with torch.cuda.stream(self.stream):
             yield

@@ -17,6 +17,10 @@ FLAGS = (
     "disable-component-update disable-sync"
 ).split()
 
+SHOWN = """[...document.querySelectorAll(arguments[0])]
+    .filter(found => found.checkVisibility({visibilityProperty: true}))"""
+"""Elements that match a selector, found and looked at in one step, as the page may be redrawn at any time."""
+
 
 class Page:
     """What a test does with the page in the browser."""
@@ -51,16 +55,11 @@ class Page:
 
     def all(self, selector: str) -> list[WebElement]:
         """All elements that match and are shown."""
-        return [
-            found for found in self.driver.find_elements(By.CSS_SELECTOR, selector) if found.is_displayed()
-        ]
+        return self.run(f"return {SHOWN}", selector)
 
     def texts(self, selector: str) -> list[str]:
-        """The visible text of each of them, on one line; read in one step, as the page may be redrawn at any time."""
-        script = """
-            return [...document.querySelectorAll(arguments[0])]
-                .filter(found => found.checkVisibility({visibilityProperty: true})).map(found => found.innerText)
-        """
+        """The visible text of each of them, on one line."""
+        script = f"return {SHOWN}.map(found => found.innerText)"
         return [" ".join(text.split()) for text in self.run(script, selector)]
 
     def wait(self, selector: str) -> WebElement:
