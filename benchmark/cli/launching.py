@@ -77,9 +77,8 @@ def plans_of(query: TableQuery, options: LaunchOptions | None = None) -> Plans:
 def run_settings(results: ResultsFolder, options: LaunchOptions) -> dict[str, Any]:
     """Paths and runtime of runs. These settings are not part of a run's identity."""
     paths = {"results": str(results.root), "data": None if options.data is None else str(options.data)}
-    runtime = {"threads": options.threads or 1, "stale": results.stale}
-    runtime |= {name: getattr(options, name) for name in ("device", "cuda_graphs")}
-    return {"paths": paths, "runtime": runtime}
+    runtime = {"threads": options.threads or 1, "device": options.device, "stale": results.stale}
+    return {"paths": paths, "runtime": {**runtime, "cuda_graphs": bool(options.cuda_graphs)}}
 
 
 def tracked_runs(plans: Iterable[tuple[TableSpec, Cells]], prefix: str = "") -> dict[str, TrackedRun]:

@@ -50,7 +50,9 @@ class LaunchOptions(LauncherOptions, TrackingOptions):
     threads: PositiveInt | None = Field(
         None, description="threads of a run; the same number gives the same bits; if left out: 1"
     )
-    cuda_graphs: bool = declared(RuntimeConfig, "cuda_graphs")
+    cuda_graphs: bool | None = Field(
+        None, description="whether local steps on a GPU are recorded as CUDA graphs; if left out: false"
+    )
     verbose: bool = Field(False, description="a line for every run that has ended")
 
     def check(self) -> None:

@@ -6,9 +6,11 @@ from typing import Any, Literal
 import pytest
 from pydantic import Field
 
-from benchmark.cli.options import LauncherOptions, group_settings, parse
+from benchmark.cli.launching import run_settings
+from benchmark.cli.options import LauncherOptions, LaunchOptions, group_settings, parse
 from benchmark.errors import ConfigError
 from benchmark.experiments.selection import RunQuery
+from benchmark.runs.store import ResultsFolder
 
 
 class Some(LauncherOptions, RunQuery):
@@ -44,6 +46,13 @@ def test_values_have_the_types_of_the_fields() -> None:
 def test_words_that_are_refused(words: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         parse(words.split(), "some", Some)
+
+
+@pytest.mark.parametrize(("words", "graphs"), [([], False), (["cuda_graphs=true"], True)])
+def test_runtime_of_runs(tmp_path: Path, words: list[str], graphs: bool) -> None:
+    options = parse([*words, "threads=2", "device=cuda"], "some", LaunchOptions)
+    runtime = run_settings(ResultsFolder(tmp_path), options)["runtime"]
+    assert runtime == {"threads": 2, "device": "cuda", "stale": "rerun", "cuda_graphs": graphs}
 
 
 def test_help(capsys: Any) -> None:
