@@ -16,16 +16,17 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from benchmark.errors import ConfigError, wrong
+from benchmark.system import NO_GPU_MEMORY, kind_of
 from methods.core.contexts import ClientContext
 
 Step = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, bool]]
 """``step(x, y, positions)``: (mean cross-entropy, whether a second gradient was taken)."""
 
 USUAL_STEPS = 2
-"""Steps with a batch size before one is recorded: they do what is done once, and short visits are not recorded."""
+"""Steps with a batch size that are taken as usual before one is recorded. A visit with no more is not worth it."""
 
 MOST_KEPT = 4
-"""Steps that are kept for other visits: a rate that changes needs a new one each round."""
+"""Most recorded steps that are kept for other visits. A rate that changes needs a new one each round."""
 
 
 class StepRecorder:
@@ -39,10 +40,6 @@ class StepRecorder:
         self.pool = torch.cuda.graph_pool_handle()
         self.newest: torch.cuda.CUDAGraph | None = None
         self.kept: dict[Hashable, RecordedStep] = {}
-
-    def recorded(self, step: Step, contexts: Sequence[ClientContext]) -> "RecordedStep":
-        """The step, recorded, for one visit whose rules read ``contexts``."""
-        return RecordedStep(step, self, contexts)
 
     def shared(self, key: Hashable, make: Callable[[], Step]) -> "RecordedStep":
         """The step called ``key``, recorded, for all visits: it reads nothing of the client but its batches."""
@@ -73,9 +70,9 @@ class StepRecorder:
         try:
             ce, _ = step(*batch)
             graph.capture_end()
-        except torch.OutOfMemoryError:
-            raise  # the launcher carries the run out alone
         except RuntimeError as error:
+            if kind_of(error) == NO_GPU_MEMORY:
+                raise  # the launcher carries the run out alone
             why = str(error).partition("\n")[0]
             expected = f"false, because a local step of this method cannot be recorded ({why})"
             raise ConfigError(wrong("runtime.cuda_graphs", True, expected)) from error
@@ -85,7 +82,7 @@ class StepRecorder:
 
 @dataclass
 class RecordedStep:
-    """A local step: some times as usual, then recorded, then replayed. It takes no second gradient.
+    """A local step without a second gradient: some times as usual, then recorded, then replayed.
 
     Attributes:
         contexts: What the rules read. If a step replaces something in ``local``, every step is as usual: a graph would

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from benchmark.config.schema import TrainConfig
-from benchmark.engine.graphs import Step, StepRecorder
+from benchmark.engine.graphs import RecordedStep, Step, StepRecorder
 from benchmark.engine.randomness import rewinder, seed_torch
 from benchmark.models.flat import FlatModel
 from benchmark.models.stacked import StackedModel
@@ -142,7 +142,7 @@ class LocalTrainer:
         recorder = self.recorder
         if recorder is None or _generators(rules) or any(a.has("ascend") for a in rules):
             return step
-        return recorder.recorded(step, [ctx for active in rules for ctx in active.contexts])
+        return RecordedStep(step, recorder, [ctx for active in rules for ctx in active.contexts])
 
     def prepare(self, work: ClientWork) -> None:
         """Seed torch for this client, and set the network's layers to training mode."""

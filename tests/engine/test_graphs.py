@@ -1,6 +1,6 @@
 """Recorded local steps, with a recorder that carries a step out again where a GPU replays its graph."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from types import SimpleNamespace
@@ -49,7 +49,7 @@ def recorded(method: Method | dict[str, Any], **options: Any) -> Again:
 
 @both_variants("method")
 def test_methods(name: str, settings: dict[str, Any]) -> None:
-    """Four clients with 9, 5, 12 and 7 samples in batches of 4, twice: batches of 4 come at least twice at each."""
+    """Four clients with 9, 5, 12 and 7 samples in batches of 4, four times: a batch of 4 comes at least four times."""
     method = build({k: v for k, v in settings.items() if k not in ("label", "tables", "selection")})
     assert bool(recorded(method, momentum=0.5, epochs=4).sizes) == (name not in NOT_RECORDED)
     recorded(method, momentum=0.5, epochs=4, stack=3)
@@ -87,15 +87,29 @@ def test_a_step_that_counts_is_not_recorded() -> None:
     assert recorded(with_rules(Counter())).sizes == []
 
 
-def test_a_step_that_waits_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    nothing: Callable[..., None] = lambda *args, **kwargs: None  # noqa: E731
-    graph = SimpleNamespace(capture_begin=nothing, capture_end=nothing)
+@pytest.mark.parametrize(
+    ("said", "error", "message"),
+    [
+        (
+            "operation not permitted when stream is capturing\nhint",
+            ConfigError,
+            "expected false, .*capturing",
+        ),
+        ("CUDA error: out of memory", RuntimeError, "CUDA error: out of memory"),
+    ],
+)
+def test_a_step_that_cannot_be_recorded(
+    monkeypatch: pytest.MonkeyPatch, said: str, error: type[Exception], message: str
+) -> None:
+    """A launcher knows the lack of memory by its own error, and carries the run out alone."""
+    graph = SimpleNamespace(capture_begin=lambda *args, **kwargs: None)
     monkeypatch.setattr(torch.cuda, "CUDAGraph", lambda: graph)
     recorder = Again()
     recorder.pool = None
 
     def step(*batch: Tensor) -> tuple[Tensor, bool]:
-        raise RuntimeError("operation not permitted when stream is capturing")
+        raise RuntimeError(said)
 
-    with pytest.raises(ConfigError, match=r"runtime\.cuda_graphs: got True; expected false.*not permitted"):
+    with pytest.raises(error, match=message) as found:
         StepRecorder.record(recorder, step, [torch.zeros(2)] * 3)
+    assert found.type is error and "hint" not in str(found.value)

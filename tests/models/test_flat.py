@@ -132,14 +132,8 @@ def test_tensors_begin_at_multiples_of_four() -> None:
     )
     flat = FlatModel(Net(body, nn.Linear(4, 5), 4))
     starts = {e.name: e.start for e in (*flat.layout.entries, *flat.buffer_layout.entries)}
-    assert [starts[f"body.3.{name}"] % 4 for name in ("weight", "bias", "running_mean", "running_var")] == [
-        0
-    ] * 4
+    norm = [starts[f"body.3.{name}"] for name in ("weight", "bias", "running_mean", "running_var")]
+    assert [start % 4 for start in norm] == [0, 0, 0, 0]
     # 2 x 6, 6 x 4, 4, 4, 4, 4 x 4 and 4 numbers; then 6, 6 and 6
-    assert [starts[f"body.{n}"] for n in ("0.weight", "2.weight", "4.bias", "0.bias", "1.weight")] == [
-        0,
-        12,
-        64,
-        68,
-        74,
-    ]
+    names = ("0.weight", "2.weight", "4.bias", "0.bias", "1.weight")
+    assert [starts[f"body.{name}"] for name in names] == [0, 12, 64, 68, 74]
