@@ -122,10 +122,10 @@ def runs_of(track: str, results: TableResults, index: RunIndex) -> pd.DataFrame:
 
 
 def with_older(runs: pd.DataFrame, old: pd.DataFrame) -> pd.DataFrame:
-    """``runs``, and the cells of an older version that are not complete here."""
+    """``runs``, and the cells of an older version that are not complete here or have no complete FedAvg here."""
     here, there = (frame["row"] + " " + frame["data"] for frame in (runs, old))
     complete = here[here.map(here.value_counts()) == runs["planned"]]
-    taken = there[~there.isin(complete)]
+    taken = there[~(there.isin(complete) & (BASE + " " + old["data"]).isin(complete))]
     return pd.concat(
         [frame for frame in (runs[~here.isin(taken)], old.loc[taken.index]) if len(frame)] or [runs]
     )

@@ -131,6 +131,23 @@ def test_a_version_is_frozen_once_and_joined_by_another_method(
     assert "Cells of older versions: 2026-01-31." in (folder / "commands.md").read_text()
 
 
+def test_a_cell_without_a_fedavg_to_pair_with_does_not_replace_that_of_a_version(
+    tmp_path: Path, specs: dict[str, TableSpec]
+) -> None:
+    """SCAFFOLD alone is run elsewhere: the version keeps its cells, and so their differences (15 on CMNIST)."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    carry_out(specs["leaderboard"], first)
+    leaderboard.leaderboard(options(first, freeze="2026-01-31"))
+    (first / "leaderboard").rename(tmp_path / "committed")
+    carry_out(specs["leaderboard"], second, ("scaffold",))
+    leaderboard.leaderboard(options(second, freeze="2026-02-01"))
+    folder = second / "leaderboard" / "2026-02-01"
+    numbers = pd.read_csv(folder / "ranks.csv").set_index("method").loc["SCAFFOLD"]
+    assert numbers[f"{CMNIST} difference"] == 15
+    rows = pd.read_csv(folder / "results.csv")
+    assert set(rows["version"]) == {"2026-01-31"}
+
+
 @pytest.mark.parametrize("name", ["today", "2026-13-01", "2026-12-01bb", "2026-12-01/b"])
 def test_a_version_has_a_date(tmp_path: Path, name: str) -> None:
     with pytest.raises(
