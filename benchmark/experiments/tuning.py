@@ -287,7 +287,7 @@ class TunedFolder:
         for row, cells in self.read(spec, preset).cells.items():
             for column, cell in cells.items():
                 try:
-                    _check_cell(spec, row, column, cell.method)
+                    _check_cell(spec, row, column, cell)
                     if problem := cell.problem(cells.values()):
                         raise ConfigError(f"column {column}: {problem}")
                 except ConfigError as error:
@@ -297,13 +297,16 @@ class TunedFolder:
         return result
 
 
-def _check_cell(spec: TableSpec, row: str, column: str, method: str) -> None:
-    expected = spec.row(row).method_name
+def _check_cell(spec: TableSpec, row: str, column: str, cell: TunedCell) -> None:
     columns = [column.key for column in spec.run_columns]
     if column not in columns:
         raise ConfigError(wrong("column", column, f"a column of table {spec.name} with runs", known=columns))
-    if method != expected:
-        raise ConfigError(wrong(f"column {column}: method", method, f"{expected}, the method of the row"))
+    for what, got, expected, whose in (
+        ("method", cell.method, spec.row(row).method_name, "row"),
+        ("metric", cell.metric, spec.column(column).metric or spec.metric, "column"),
+    ):
+        if got != expected:
+            raise ConfigError(wrong(f"column {column}: {what}", got, f"{expected}, the {what} of the {whose}"))
 
 
 def write_tuned(folder: Path, before: TunedTable, cells: Mapping[CellKey, TunedCell]) -> Path:
