@@ -301,12 +301,13 @@ def _check_cell(spec: TableSpec, row: str, column: str, cell: TunedCell) -> None
     columns = [column.key for column in spec.run_columns]
     if column not in columns:
         raise ConfigError(wrong("column", column, f"a column of table {spec.name} with runs", known=columns))
-    for what, got, expected, whose in (
+    for what, got, wanted, whose in (
         ("method", cell.method, spec.row(row).method_name, "row"),
-        ("metric", cell.metric, spec.column(column).metric or spec.metric, "column"),
+        ("metric", cell.metric, spec.of_column(column).metric, "column"),
     ):
-        if got != expected:
-            raise ConfigError(wrong(f"column {column}: {what}", got, f"{expected}, the {what} of the {whose}"))
+        if got != wanted:
+            expected = f"{wanted}, the {what} of the {whose}"
+            raise ConfigError(wrong(f"column {column}: {what}", got, expected))
 
 
 def write_tuned(folder: Path, before: TunedTable, cells: Mapping[CellKey, TunedCell]) -> Path:

@@ -194,6 +194,10 @@ def test_the_first_folder_with_a_file_counts(tmp_path: Path, monkeypatch: pytest
         ({"cells": {"prox": {"idd": 0}}}, r"row prox: column: .*Did you mean 'iid'.*tuned=off"),
         ({"cells": {"prox": {"avg": 0}}}, r"row prox: column: got 'avg'"),
         ({"cells": {"fedavg": {"iid": 0}}}, r"row fedavg: column iid: method: got 'fedprox'"),
+        (
+            {"cells": {"prox": {"iid": tuned_cell(metric="loss").model_dump(mode="json")}}},
+            r"row prox: column iid: metric: got 'loss'; expected accuracy, .* of the column\..*Delete the entry",
+        ),
         ({"table": "toys"}, r"table: got 'toys'"),
         ({"preset": "small"}, r"preset: got 'small'"),
         ({"cels": {}}, r"cels: unknown key.*Did you mean 'cells'"),
