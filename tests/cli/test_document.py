@@ -72,7 +72,7 @@ def test_every_key_of_a_file_has_a_meaning() -> None:
 
 
 def test_the_page_of_a_method_says_what_the_committed_leaderboard_does() -> None:
-    """FedAdam minus FedAvg on FashionMNIST, by seed: 3.400, 4.036 and 3.440 (results/leaderboard/2026-11-26d).
+    """FedAdam minus FedAvg on FashionMNIST, by seed: 3.400, 4.036 and 3.440 (results/leaderboard/2026-11-26e).
 
     The mean is 3.625 and the standard deviation 0.356, so with t = 4.303 the interval is 3.625 ± 0.885. With tuned
     values they are 4.612, 1.500 and 6.488: 4.200 ± 6.259. The critical difference of 39 methods on one data set is
@@ -90,7 +90,7 @@ def test_the_page_of_a_method_says_what_the_committed_leaderboard_does() -> None
         in adam
     )
     assert "| default | SCAFFOLD | FMNIST P10C2 |  | 73.19 ± 0.16 |  | 3 of 3 runs diverged |" in scaffold
-    assert "version 2026-11-26d" in scaffold and "5 data sets)" in scaffold
+    assert "version 2026-11-26e" in scaffold and "5 data sets)" in scaffold
     assert "| +0.00 [+0.00, +0.00] | equal in every run |" in bn and "| below |" not in bn
     assert (
         "| SCAFFOLD | 24.8 [5.4, 38.7] | 30.0 [12.0, 39.0] | 1.05 | 2.00 | 2.00 | 1.00 | 1.00 | 32 |"
