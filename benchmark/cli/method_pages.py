@@ -219,7 +219,7 @@ def _picture(labels: Mapping[str, str]) -> str:
         parts.append(PANEL.format(left=left, title=title, last=last, low=low, high=high))
         for (row, track), line in panel.groupby(["row", "track"], sort=False):
             x, y = left + 150 * line["round"] / last, 115 - 90 * (line["mean"] - low) / (high - low)
-            points = " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(x, y, strict=True))
+            points = " ".join(f"{round(a, 1):g},{round(b, 1):g}" for a, b in zip(x, y, strict=True))
             dash = ' stroke-dasharray="3 2"' if track == "tuned" else ""
             parts.append(f'<polyline points="{points}" stroke="{colours[row]}"{dash}/>')
     for number, (row, label) in enumerate(labels.items()):
