@@ -26,6 +26,7 @@ import os
 import time
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
@@ -296,7 +297,7 @@ class ResultsFolder:
 
     def set_aside(self, key: str) -> Path:
         """Move the folder of a run out of ``runs/``, so that it is carried out again; where it is now."""
-        place = self.root / "set_aside" / time.strftime("%Y%m%d-%H%M%S") / key
+        place = self.root / "set_aside" / f"{datetime.now():%Y%m%d-%H%M%S.%f}" / key
         with storing(place):
             place.parent.mkdir(parents=True, exist_ok=True)
             self.run(key).path.replace(place)

@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import shutil
 import subprocess
 import zipfile
 from collections.abc import Callable, Iterator
@@ -216,6 +217,15 @@ def test_changed_records_are_not_read(ended: RunConfig, damage: Callable[[bytes]
         ResultsFolder(Path(ended.paths.results)).set_aside(ended.key)
     assert execute(ended)[0] == "done"
     assert bits(ended) == expected
+
+
+def test_a_run_is_set_aside_twice_at_once(ended: RunConfig) -> None:
+    results = ResultsFolder(Path(ended.paths.results))
+    first = results.set_aside(ended.key)
+    shutil.copytree(first, folder_of(ended).path)
+    second = results.set_aside(ended.key)
+    assert first != second
+    assert sorted(path.name for path in first.iterdir()) == sorted(path.name for path in second.iterdir())
 
 
 def test_records_of_a_run_that_goes_on_are_not_read(halfway: RunConfig) -> None:
