@@ -297,7 +297,9 @@ class ResultsFolder:
 
     def set_aside(self, key: str) -> Path:
         """Move the folder of a run out of ``runs/``, so that it is carried out again; where it is now."""
-        place = self.root / "set_aside" / f"{datetime.now():%Y%m%d-%H%M%S.%f}" / key
+        now = f"{datetime.now():%Y%m%d-%H%M%S.%f}"
+        second, microsecond = (self.root / "set_aside" / moment / key for moment in (now[:15], now))
+        place = microsecond if second.exists() else second
         with storing(place):
             place.parent.mkdir(parents=True, exist_ok=True)
             self.run(key).path.replace(place)

@@ -44,11 +44,9 @@ def test_damage_is_named_set_aside_and_made_again(runs: list[RunConfig], cli: Cl
 
     code, said, _ = cli("verify", "--repair")
     assert code == 0
-    (aside,) = Path("results/set_aside").iterdir()
-    assert sorted(f"{path.parent.name}/{path.name}" for path in aside.glob("*/*")) == sorted(
-        config.key for config in (edited, copied, stopped)
-    )
-    assert str(aside / edited.key) in said
+    aside = {f"{path.parent.name}/{path.name}": path for path in Path("results/set_aside").glob("*/*/*")}
+    assert sorted(aside) == sorted(config.key for config in (edited, copied, stopped))
+    assert str(aside[edited.key]) in said
     assert cli("verify").code == 0
     assert [execute(config)[0] for config in runs] == ["done"] * 4
     assert [bits(config) for config in runs[:3]] == expected
