@@ -7,8 +7,10 @@ import shutil
 import subprocess
 import zipfile
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -219,13 +221,25 @@ def test_changed_records_are_not_read(ended: RunConfig, damage: Callable[[bytes]
     assert bits(ended) == expected
 
 
-def test_a_run_is_set_aside_twice_at_once(ended: RunConfig) -> None:
+def test_a_run_is_set_aside_twice_at_once(ended: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs of one second share a folder. A run that is there already has one of its own."""
+    clock = Mock(
+        now=Mock(side_effect=[datetime(2026, 11, 26, 22, 30, 15, microsecond) for microsecond in (1, 2, 3)])
+    )
+    monkeypatch.setattr("benchmark.runs.store.datetime", clock)
     results = ResultsFolder(Path(ended.paths.results))
+    other = str(Path(ended.key).with_name("seed99"))
+    shutil.copytree(folder_of(ended).path, results.run(other).path)
     first = results.set_aside(ended.key)
     shutil.copytree(first, folder_of(ended).path)
-    second = results.set_aside(ended.key)
-    assert first != second
-    assert sorted(path.name for path in first.iterdir()) == sorted(path.name for path in second.iterdir())
+    places = [first, results.set_aside(other), results.set_aside(ended.key)]
+    names = [str(place.relative_to(results.root / "set_aside")) for place in places]
+    assert names == [
+        f"20261126-223015/{ended.key}",
+        f"20261126-223015/{other}",
+        f"20261126-223015.000003/{ended.key}",
+    ]
+    assert sorted(path.name for path in first.iterdir()) == sorted(path.name for path in places[2].iterdir())
 
 
 def test_records_of_a_run_that_goes_on_are_not_read(halfway: RunConfig) -> None:
