@@ -148,9 +148,8 @@ def test_theme(page: Page) -> None:
     assert background() > 600
     page.look(scheme="dark")
     assert background() < 150
-    wait_until(
-        lambda: page.one("#theme").text == "Light", "the button's new word"
-    )  # the page hears of it by an event
+    # The page hears of the system's colours by an event, which may come after our next command.
+    wait_until(lambda: page.one("#theme").text == "Light", "the button's new word")
     page.one("#theme").click()
     assert background() > 600 and page.one("#theme").text == "Dark"
     page.look(scheme="light")

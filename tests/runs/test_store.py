@@ -223,10 +223,8 @@ def test_changed_records_are_not_read(ended: RunConfig, damage: Callable[[bytes]
 
 def test_a_run_is_set_aside_twice_at_once(ended: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs of one second share a folder. A run that is there already has one of its own."""
-    clock = Mock(
-        now=Mock(side_effect=[datetime(2026, 11, 26, 22, 30, 15, microsecond) for microsecond in (1, 2, 3)])
-    )
-    monkeypatch.setattr("benchmark.runs.store.datetime", clock)
+    times = [datetime(2026, 11, 26, 22, 30, 15, microsecond) for microsecond in (1, 2, 3)]
+    monkeypatch.setattr("benchmark.runs.store.datetime", Mock(now=Mock(side_effect=times)))
     results = ResultsFolder(Path(ended.paths.results))
     other = str(Path(ended.key).with_name("seed99"))
     shutil.copytree(folder_of(ended).path, results.run(other).path)
