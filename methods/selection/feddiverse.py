@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from numpy.random import Generator
 from pydantic import Field
-from torch import Tensor, nn
+from torch import Tensor
 
 from benchmark.heterogeneity import triplets as triplets_of
 from methods.core.contexts import (
@@ -32,6 +32,7 @@ from methods.core.contexts import (
     State,
 )
 from methods.core.rules import ClientRule, MethodError, VariantRule, register
+from methods.shared.linear import default_linear
 from methods.shared.triplets import (
     AI,
     CI,
@@ -102,7 +103,7 @@ class FedDiverse(VariantRule, PreTrained):
         if self.triplets == "known":
             return {}
         keys = [ATTRIBUTE, *(f"feddiverse/class{y}" for y in range(num_classes) if num_classes > 2)]
-        return {key: _two_way(feature_dim, generators(key)) for key in keys}
+        return {key: default_linear(feature_dim, 2, generators(key)) for key in keys}
 
     def setup(self, clients: ClientPool) -> State:
         """No state yet. MethodError if triplets are known and the data have no attributes."""
@@ -233,16 +234,6 @@ class FedDiverse(VariantRule, PreTrained):
 
     def _rules(self, *rules: ClientRule) -> list[ClientRule]:
         return [*rules, *([Balanced()] if self.setup_sampling == "balanced" else [])]
-
-
-def _two_way(feature_dim: int, rng: np.random.Generator) -> nn.Module:
-    """Linear(h, 2), values uniform in +-1/sqrt(h) as torch's default, drawn from ``rng``."""
-    head = nn.utils.skip_init(nn.Linear, feature_dim, 2)
-    bound = feature_dim**-0.5
-    with torch.no_grad():
-        for parameter in head.parameters():
-            parameter.copy_(torch.from_numpy(rng.uniform(-bound, bound, tuple(parameter.shape))))
-    return head
 
 
 def _answers(probe: ClientProbe, model: FrozenModel, where: Tensor) -> Tensor:
