@@ -96,7 +96,8 @@ def test_our_grids_fit_their_methods(name: str) -> None:
 def test_our_grids_are_those_of_the_table_of_methods() -> None:
     sizes = {name: len(load_grid(name).points) for name in GRIDS}
     assert sizes == {
-        "fedadagrad": 3, "fedadam": 3, "fedavgm": 9, "feddc": 4, "feddecorr": 3, "feddyn": 4,
+        "fedadagrad": 3, "fedadam": 3, "fedavgm": 9, "feddc": 4, "feddecorr": 3, "feddecorr_code": 3,
+        "feddyn": 4,
         "fedetf": 3, "fedexp": 3, "fedgela": 3, "fedgloss": 6, "fedlc": 4, "fedld": 4, "fedld_margin": 4,
         "fedlesam": 3, "fedmr": 12, "fedmr_inter": 3, "fedmr_intra": 4, "fedntd": 4,
         "fedprox": 4, "fedrs": 3, "fedyogi": 3, "moon": 4,
