@@ -159,7 +159,7 @@ def _open(config: RunConfig, writer: RunWriter, progress: Progress, stop: Stop, 
     """The run with its data. Its folder then says what it is made of."""
     writer.write_config(config)
     _write_state(config, writer, RunState.RUNNING)
-    data = load_data(config, Path(config.paths.results) / "partitions")
+    data = load_data(config)
     run = build_run(config, data, stop)
     origin = origin_of(config, data, run)
     writer.write_code(name for name in {**origin["code"], **origin["builder"]} if not digests.is_engine(name))
