@@ -11,7 +11,7 @@ import numpy as np
 import datasets
 from benchmark.config.schema import DatasetConfig, PathsConfig, RunConfig
 from benchmark.engine import randomness
-from benchmark.errors import ConfigError, StorageError, wrong
+from benchmark.errors import ConfigError, wrong
 from benchmark.models.networks import wanted_weights
 from benchmark.models.pretrained import fetch_weights
 from datasets.core.base import Dataset, Split
@@ -52,21 +52,9 @@ class RunData:
 
 
 def load_dataset(config: DatasetConfig, paths: PathsConfig) -> Dataset:
-    """The data set of a configuration, prepared if needed. Its arrays are compared with what was written.
-
-    They are read in full by the first run of a process, and again when a file has changed.
-    """
+    """The data set of a configuration, prepared if needed."""
     folders = (Path(folder) if folder else None for folder in (paths.data, paths.cache))
     return datasets.load(config.name, config.options, *folders)
-
-
-def require_unchanged(config: RunConfig, dataset: Dataset) -> None:
-    """Raise `StorageError` if the data set of a run is another one now than when the run was started."""
-    if load_dataset(config.dataset, config.paths).fingerprint != dataset.fingerprint:
-        raise StorageError(
-            f"{dataset.folder}: the prepared data were replaced while the run was at work. Give the same command "
-            "again; it starts the run again."
-        )
 
 
 def prepare_data(runs: Iterable[RunConfig]) -> None:

@@ -21,6 +21,8 @@ IMAGENET_STD = (0.229, 0.224, 0.225)
 FORMATS = ("JPEG", "PNG", "BMP", "TIFF")
 """Kinds of files that are decoded, whatever their names say. For others Pillow may start another program."""
 
+SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff")
+
 MAX_PIXELS = 2**26
 """Images of more pixels are refused before they are decoded: a small file may need gigabytes of memory."""
 
