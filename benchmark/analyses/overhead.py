@@ -112,15 +112,12 @@ def split(values: Mapping[int, float], rounds: int, unit: float = 1.0) -> tuple[
 
 
 def _sizes(results: ResultsFolder, run: RunConfig) -> list[int]:
-    """Training samples of each client of a finished run, from its partition on disk; `StorageError` without it."""
-    folder = results.run(run.key).path
-    name = str((read_json(folder / "meta.json") or {}).get("partition", "unknown"))
-    path = results.root / "partitions" / name / "statistics.json"
-    stored = read_json(path)
-    if stored is None or "sizes" not in stored:
+    """Training samples of each client of a finished run, as it noted them; `StorageError` if it did not."""
+    path = results.run(run.key).path / "meta.json"
+    noted = (read_json(path) or {}).get("clients")
+    if noted is None:
         raise StorageError(
-            f"{path.absolute()}: missing; expected the partition of the finished run {folder}. Put it back, or delete "
-            "the run's folder to run it again."
+            f"{path.absolute()}: has no sizes of clients. Delete the run's folder to run it again."
         )
     share = run.evaluation.validation
-    return [n - min(int(share * n), n - 1) for n in stored["sizes"]]
+    return [n - min(int(share * n), n - 1) for n in map(sum, noted["counts"])]

@@ -234,18 +234,18 @@ class Checklist:
                 yield f"{where}: {train} training, {validation} validation, {test} test; {clients} clients"
         for where, several in sizes.items():
             if None in several:
-                yield f"{where}: not noted (no stored partition, or data of unknown size)"
+                yield f"{where}: not noted (data of unknown size, or a run of an older version)"
 
     def _sizes(self, key: str, run: RunConfig) -> tuple[int, int, int, int] | None:
         """Samples for training, validation and test, and clients of an ended run; None if they are not noted."""
-        name, facts = str(self.metas[key].get("partition", "unknown")), self.facts.get(run.hash)
-        stored = json_of(self.index.results.root / "partitions" / name / "statistics.json")
-        if not stored or facts is None:
+        noted, facts = self.metas[key].get("clients"), self.facts.get(run.hash)
+        if noted is None or facts is None:
             return None
         unseen = self.metas[key].get("unseen", [])
-        sizes = [size for k, size in enumerate(stored["sizes"]) if k not in unseen]
+        whole = [sum(counts) for counts in noted["counts"]]
+        sizes = [size for k, size in enumerate(whole) if k not in unseen]
         held = sum(min(int(run.evaluation.validation * size), size - 1) for size in sizes)
-        test = estimate.test_samples(run, facts, stored["num_samples"] - sum(stored["sizes"]))
+        test = estimate.test_samples(run, facts, noted["num_samples"] - sum(whole))
         return sum(sizes) - held, held, test, len(sizes)
 
     def preprocessing(self) -> Iterable[str]:

@@ -22,7 +22,7 @@ from benchmark.experiments.plan import Cells
 from benchmark.experiments.selection import TableQuery
 from benchmark.experiments.spec import TableSpec
 from benchmark.experiments.tuning import COMMITTED, TunedFolder
-from benchmark.reports.collect import commit_of, json_of
+from benchmark.reports.collect import commit_of
 from benchmark.reports.results import CellResult, CellRun, TableResults
 from benchmark.runs.index import RunIndex
 from benchmark.runs.store import read_json
@@ -125,16 +125,13 @@ class Details:
 
     def _read(self, spec: TableSpec, key: str) -> dict[str, Any]:
         meta = read_json(self.index.results.run(key).path / "meta.json") or {}
-        self._add_partition(str(meta.get("partition", "")))
+        self._add_partition(str(meta.get("partition", "")), meta.get("clients") or {})
         origin = {name: meta[name] for name in ORIGIN if name in meta} | {"commit": commit_of(meta)}
         return {"origin": origin, **measured(spec, self.index.records(key))}
 
-    def _add_partition(self, name: str) -> None:
-        if not name or name in self.partitions:
-            return
-        statistics = json_of(self.index.results.root / "partitions" / name / "statistics.json")
-        keys = ("class_names", "attribute_names", "counts")
-        self.partitions[name] = pack({key: statistics.get(key) or [] for key in keys})
+    def _add_partition(self, name: str, clients: Mapping[str, Any]) -> None:
+        if name and name not in self.partitions:
+            self.partitions[name] = pack({key: clients.get(key, []) for key in ("class_names", "counts")})
 
 
 def measured(spec: TableSpec, records: Sequence[Record]) -> dict[str, Any]:

@@ -9,15 +9,13 @@ from pathlib import Path
 import numpy as np
 
 import datasets
-from benchmark import digests
 from benchmark.config.schema import DatasetConfig, PathsConfig, RunConfig
 from benchmark.engine import randomness
-from benchmark.errors import ConfigError, StorageError, wrong
+from benchmark.errors import ConfigError, wrong
 from benchmark.models.networks import wanted_weights
 from benchmark.models.pretrained import fetch_weights
 from datasets.core.base import Dataset, Split
 from partitions.core.base import Population
-from partitions.core.registry import get as get_scheme
 from partitions.core.store import Partition, make_partition
 
 
@@ -54,21 +52,9 @@ class RunData:
 
 
 def load_dataset(config: DatasetConfig, paths: PathsConfig) -> Dataset:
-    """The data set of a configuration, prepared if needed. Its arrays are compared with what was written.
-
-    They are read in full by the first run of a process, and again when a file has changed.
-    """
+    """The data set of a configuration, prepared if needed."""
     folders = (Path(folder) if folder else None for folder in (paths.data, paths.cache))
     return datasets.load(config.name, config.options, *folders)
-
-
-def require_unchanged(config: RunConfig, dataset: Dataset) -> None:
-    """Raise `StorageError` if the data set of a run is another one now than when the run was started."""
-    if load_dataset(config.dataset, config.paths).fingerprint != dataset.fingerprint:
-        raise StorageError(
-            f"{dataset.folder}: the prepared data were replaced while the run was at work. Give the same command "
-            "again; it starts the run again."
-        )
 
 
 def prepare_data(runs: Iterable[RunConfig]) -> None:
@@ -93,25 +79,17 @@ def prepare_data(runs: Iterable[RunConfig]) -> None:
         raise ConfigError("\n\n".join(problems))
 
 
-def load_data(config: RunConfig, folder: Path | None = None) -> RunData:
-    """Load the data of a run. The subsample is the same for all seeds; the split among clients depends on the seed.
-
-    Args:
-        config: The run.
-        folder: Where partitions are stored; None: nowhere.
-    """
+def load_data(config: RunConfig) -> RunData:
+    """Load the data of a run. The subsample is the same for all seeds; the split among clients depends on the seed."""
     dataset = load_dataset(config.dataset, config.paths)
     rng = randomness.generator(0, "subsample")
     wanted = config.dataset
     kept = _per_class(dataset.train.labels, wanted.train_per_class, rng, "dataset.train_per_class")
     train = _subset(dataset.train, kept)
     seed = config.seed if config.partition.seed is None else config.partition.seed
-    # A stored partition is not used again once the code of its scheme, or what all schemes share, has changed.
-    scheme = digests.of([digests.own(get_scheme(config.partition.name)), digests.engine("partitions/core/")])
-    key = f"{dataset.name}:{dataset.fingerprint}:{wanted.train_per_class}:{scheme}"
-    partition = make_partition(
-        population(dataset, train), config.partition.name, config.partition.parameters, seed, key, folder
-    )
+    key = f"{dataset.name}:{dataset.fingerprint}:{wanted.train_per_class}"
+    people = population(dataset, train)
+    partition = make_partition(people, config.partition.name, config.partition.parameters, seed, key)
     rest = partition.unassigned() if wanted.rest == "test" else np.arange(0)
     labels = np.concatenate([dataset.test.labels, train.labels[rest]])
     kept = _per_class(labels, wanted.test_per_class, rng, "dataset.test_per_class")

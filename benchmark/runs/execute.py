@@ -24,7 +24,7 @@ from benchmark.engine.state import Diverged, FederationState, Interrupted
 from benchmark.errors import UserError
 from benchmark.runs import checkpoint
 from benchmark.runs.build import build_run
-from benchmark.runs.data import RunData, load_data, require_unchanged
+from benchmark.runs.data import RunData, load_data
 from benchmark.runs.index import RunIndex
 from benchmark.runs.lease import Busy, LeaseLost
 from benchmark.runs.origin import meta_of, origin_of
@@ -159,7 +159,7 @@ def _open(config: RunConfig, writer: RunWriter, progress: Progress, stop: Stop, 
     """The run with its data. Its folder then says what it is made of."""
     writer.write_config(config)
     _write_state(config, writer, RunState.RUNNING)
-    data = load_data(config, Path(config.paths.results) / "partitions")
+    data = load_data(config)
     run = build_run(config, data, stop)
     origin = origin_of(config, data, run)
     writer.write_code(name for name in {**origin["code"], **origin["builder"]} if not digests.is_engine(name))
@@ -314,7 +314,6 @@ class RunSession:
         self.pending, self.written_at = [], time.monotonic()
 
     def _checkpoint(self, state: FederationState) -> None:
-        require_unchanged(self.config, self.data.dataset)
         self._write_records()
         content = {
             "hash": self.config.hash,
@@ -333,7 +332,6 @@ class RunSession:
         return Status(state, round, config.train.rounds, message, **more)
 
     def _end(self, outcome: RunState, state: FederationState, message: str, last: list[Record]) -> Status:
-        require_unchanged(self.config, self.data.dataset)
         self._write_records()
         if self.config.runtime.keep_checkpoint:
             self._checkpoint(state)

@@ -58,6 +58,11 @@ def meta_of(config: RunConfig, data: RunData, origin: dict[str, Any]) -> dict[st
         "dataset": data.dataset.name,
         "fingerprint": data.dataset.fingerprint,
         "partition": data.partition.id,
+        "clients": {
+            "class_names": list(data.dataset.classes),
+            "counts": data.partition.counts.tolist(),
+            "num_samples": data.partition.num_samples,
+        },
         "unseen": list(data.unseen),
         "note": data.dataset.note,
         "label": config.method.get("label", config.method.get("name", "")),

@@ -141,7 +141,7 @@ def test_the_settings_of_the_figure(preset: str) -> None:
 
 def test_measured_rows(tmp_path: Path) -> None:
     """Three lines for each alpha and seed, of other draws. Without a margin both trainings are the same."""
-    data = measure(Experiment.of(TINY), "quick", {}, tmp_path)
+    data = measure(Experiment.of(TINY), "quick", {})
     ways = [("naive", "mean"), ("naive", "principal"), ("margin", "mean")]
     keys = [(alpha, seed, *way) for alpha in (100, 0.1) for seed in (0, 1) for way in ways]
     assert list(data[["alpha", "seed", "training", "aggregation"]].itertuples(index=False, name=None)) == keys
@@ -150,7 +150,7 @@ def test_measured_rows(tmp_path: Path) -> None:
     assert (data[["shift_loss", "aggregation_loss"]] >= 0).all(axis=None)
     # The two aggregations of the naive training share their local models.
     assert data["local_loss"].nunique() == 8
-    data = measure(Experiment.of({**TINY, "lam": 0, "alphas": [1]}, 1), "quick", {}, tmp_path)
+    data = measure(Experiment.of({**TINY, "lam": 0, "alphas": [1]}, 1), "quick", {})
     naive, _, margin = (data.iloc[i].drop(["training", "aggregation"]) for i in range(3))
     assert (naive == margin).all()
 
@@ -183,7 +183,7 @@ def test_a_diverged_round_says_where(tmp_path: Path) -> None:
     settings = RUN | {"train": {"rounds": 1, "epochs": 3, "batch_size": 10, "lr": 1e30}}
     options = Experiment.of({**TINY, "settings": settings, "alphas": [100]})
     with pytest.raises(ConfigError, match=r"alpha 100, seed 0: .*client 0"):
-        measure(options, "quick", {}, tmp_path)
+        measure(options, "quick", {})
 
 
 # Drawing -----------------------------------------------------------------------------------------------------------
@@ -213,5 +213,5 @@ def test_four_curves() -> None:
 
 def test_the_drawing_measures_what_it_draws(tmp_path: Path) -> None:
     drawing = loss_decomposition(replace(request(load_figure(SETTINGS), tmp_path, **TINY), seeds=1))
-    assert drawing.data.equals(measure(Experiment.of(TINY, 1), "quick", {}, tmp_path / "partitions"))
+    assert drawing.data.equals(measure(Experiment.of(TINY, 1), "quick", {}))
     assert "One seed." in drawing.remarks and "digits in place of Retina; tiny_mlp" in drawing.remarks[1]

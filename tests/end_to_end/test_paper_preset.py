@@ -132,7 +132,7 @@ def test_clients_and_classes_are_the_papers(made: Made) -> None:
             key = config.partition.parameters.get("distribution", config.dataset.name)
             clients, classes = STATED[key]
             seen.add(key)
-            data = load_data(config, made.results.root / "partitions")
+            data = load_data(config)
             assert len(data.dataset.classes) == classes, column
             if config.partition.name == "pooled_interaction":
                 assert len(data.clients) == 1
