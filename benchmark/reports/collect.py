@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -126,19 +127,25 @@ def _stand_ins(cells: Cells) -> dict[str, str]:
 
 
 def validation_value(spec: TableSpec, preset: str, key: str, index: RunIndex) -> float | None:
-    """What an ended run reached on its validation split, in the round that the table's rule says; None if it diverged.
+    """What an ended run reached on its validation split, in the round that the table's rule says.
 
+    None if it diverged or collapsed: a mean recall over the classes of at most 1/C is that of a constant prediction.
     The test set has no part in it: where the table's rule is ``best_test``, the validation split chooses the round.
     `ConfigError` if the run was not evaluated on a validation split, `StorageError` if it has not ended.
     """
-    held = recorded(index.records(key), "validation", spec.metric)
+    records = index.records(key)
+    held, recall = (recorded(records, "validation", metric) for metric in (spec.metric, "balanced_accuracy"))
+    classes = {r.group for r in records if r.split == "validation" and re.fullmatch(r"class=\d+", r.group)}
     if index.state(key) is not RunState.DONE:
         return None
     rule = spec.round(preset)
     if rule.rule == "best_test":
         rule = WhichRound("best_validation")
+    higher = spec.metric_format.higher_is_better
     try:
-        return reported_value(rule, held, held, spec.metric_format.higher_is_better)
+        if recall and reported_value(rule, recall, held, higher) <= 1 / max(len(classes), 1) + 1e-9:
+            return None
+        return reported_value(rule, held, held, higher)
     except ConfigError as error:
         folder = index.results.run(key).path
         raise ConfigError(f"{folder}: {spec.metric} on the validation split: {error}") from error

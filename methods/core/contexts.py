@@ -53,6 +53,7 @@ class Federation:
         heads: Initial vectors of the heads that :meth:`Rule.heads` asked for, by key.
         generators: Generators of the rule that is set up.
         steps: ``steps(n)`` is how many local steps a client with n samples takes in a round.
+        batch_size: Samples in a local step.
     """
 
     num_clients: int
@@ -65,6 +66,7 @@ class Federation:
     heads: Mapping[str, Tensor]
     generators: Generators
     steps: Callable[[int], int]
+    batch_size: int
 
 
 @dataclass(frozen=True)
