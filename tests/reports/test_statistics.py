@@ -146,13 +146,14 @@ def test_means_that_print_the_same_share_their_place() -> None:
     [
         ("last", True, 0.7),
         ("mean_last_2", True, 0.75),
+        ("mean_until_14", True, 0.7),  # 5 and 10; not the untrained model
         ("best_validation", True, 0.8),  # 15 before 20
         ("best_test", True, 0.9),
         ("best_test", False, 0.5),
     ],
 )
 def test_the_reported_round(rule: str, higher: bool, value: float) -> None:
-    test = {5: 0.5, 10: 0.9, 20: 0.7, 15: 0.8}
+    test = {0: 0.6, 5: 0.5, 10: 0.9, 20: 0.7, 15: 0.8}
     validation = {5: 0.1, 10: 0.6, 15: 0.7, 20: 0.7, 25: 0.9}
     assert reported_value(WhichRound.parse(rule), test, validation, higher) == pytest.approx(value)
 
@@ -162,6 +163,7 @@ def test_the_reported_round(rule: str, higher: bool, value: float) -> None:
     [
         ("last", {}, "no evaluated round"),
         ("mean_last_3", {1: 0.5}, "needs 3 evaluated rounds, the run has 1"),
+        ("mean_until_4", {0: 0.5, 5: 0.5}, "needs an evaluated round up to 4"),
         ("best_validation", {1: 0.5}, "validation split"),
     ],
 )
