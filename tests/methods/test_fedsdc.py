@@ -19,7 +19,7 @@ from methods.fedsdc import make_head
 
 
 def test_a_head_is_two_layers_whose_first_values_are_torchs_own() -> None:
-    """Uniform in +-1/sqrt(inputs). By hand, 2048 -> 1434 -> 7: sd 1/sqrt(3 x 2048) = .0128, 1/sqrt(3 x 1434) = .0152."""
+    """Uniform in +-1/sqrt(inputs), by hand for 2048 -> 1434 -> 7: sd 1/sqrt(3 x 2048) and 1/sqrt(3 x 1434)."""
     head = make_head(2048, 7, 1434, 0.2, np.random.default_rng(3), "default")
     assert [type(layer) for layer in head] == [nn.Linear, nn.Dropout, nn.Linear] and head[1].p == 0.2
     for layer, inputs, sd in ((head[0], 2048, 0.0128), (head[2], 1434, 0.0152)):
