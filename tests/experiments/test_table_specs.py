@@ -6,7 +6,6 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
 import yaml
@@ -21,8 +20,6 @@ from benchmark.reports.layout import as_table
 from benchmark.reports.published import published_cells
 from benchmark.reports.render import markdown
 from benchmark.reports.results import Cell, build_results
-from partitions.core.base import Population
-from partitions.core.registry import make
 
 NAMES = sorted(path.stem for path in TABLE_FOLDER.glob("[!_]*.yaml"))
 
@@ -187,28 +184,6 @@ def test_fedld_paper_preset_has_the_authors_clients(name: str, columns: int) -> 
         lambdas = {"retina_split1": 0.1, "retina_split2": 0.03, "retina_split3": 0.03, "covid_fl": 0.01}
         for key, lam in lambdas.items():
             assert settings_of(name, "fedld", key)["method"]["client"] == {"fedld_margin": {"lam": lam}}
-
-
-def test_fedsdc_has_one_allocation_of_clients_and_like_ones_in_iid() -> None:
-    """Code: one file of clients, and Fig. 3 has one picture. Section 3.1, IID: identical label distribution.
-
-    By hand: ten classes have 11,630 training images, whose remainders by 15 clients sum to 80, so 770 + 0 .. 10 each.
-    """
-    for name in ("fedsdc_table1", "fedsdc_table2"):
-        for column in spec_of(name).columns:
-            cell = spec_of(name).cell_settings("fedsdc", column.key, "paper")
-            assert cell is not None and cell["partition"]["seed"] == 0
-            assert cell["evaluation"] == {"validation": 0.1, "every": 1}
-    counts = [974, 2493, 1240, 971, 1136, 812, 909, 473, 1316, 1306]
-    assert sum(counts) == 11_630 and sum(n % 15 for n in counts) == 80
-    partition = settings_of("fedsdc_table1", "fedsdc", "iid")["partition"]
-    scheme = make(partition["name"], {key: partition[key] for key in ("clients", "classes_per_client")})
-    labels = np.repeat(np.arange(10), counts)
-    clients = scheme.draw(Population(labels, 10), np.random.default_rng(0))
-    shares = np.array([np.bincount(labels[client], minlength=10) for client in clients])
-    assert np.ptp(shares, axis=0).max() == 1
-    assert {len(client) for client in clients} <= set(range(770, 781))
-    assert settings_of("fedsdc_equal_classes", "fedsdc", "niid1", "small")["partition"]["seed"] is None
 
 
 RETINA = {"rounds": 200, "epochs": 1, "batch_size": 50, "lr": 0.01, "momentum": 0.5, "weight_decay": 0.0005}
