@@ -77,6 +77,7 @@ def test_all_tables_are_there() -> None:
     without = {spec.name for spec in find_specs() if not spec.tuned_only} - set(SPECS)
     ours = {
         "fedld_ablation_small",
+        "fedld_batchnorm",
         "fedld_server_step",
         "fedmr_eps",
         "fedmr_eps_again",
