@@ -81,7 +81,7 @@ class WhichRound:
 
     @classmethod
     def parse(cls, text: str) -> "WhichRound":
-        """Read ``last``, ``mean_last_<n>``, ``mean_until_<n>``, ``best_validation`` or ``best_test``, else ValueError."""
+        """Read a rule, as `expected` below lists them; ValueError for anything else."""
         match = re.fullmatch(r"(last|best_validation|best_test)|(mean_last|mean_until)_([1-9]\d*)", text)
         if not match:
             expected = "last, mean_last_<n>, mean_until_<n>, best_validation or best_test"

@@ -263,7 +263,9 @@ def reported_value(
     if which.rule == "mean_until":
         early = [test[r] for r in rounds if 0 < r <= which.n]  # round 0 is the untrained model
         if not early:
-            raise ConfigError(f"which_round needs an evaluated round up to {which.n}; set evaluation.every lower.")
+            raise ConfigError(
+                f"which_round needs an evaluated round up to {which.n}; set evaluation.every lower."
+            )
         return float(np.mean(early))
     held = {r: value for r, value in (validation or {}).items() if r in test}
     chooser = test if which.rule == "best_test" else held
