@@ -71,8 +71,8 @@ class WhichRound:
     """The round of a run that counts.
 
     Attributes:
-        rule: ``last``, ``mean_last`` (mean over the last ``n`` evaluations), ``mean_until`` (mean over the evaluations from
-            round 1 to round ``n``: how fast a run learns), ``best_validation`` or ``best_test``.
+        rule: ``last``, ``mean_last`` (mean over the last ``n`` evaluations), ``mean_until`` (mean over the evaluations
+            from round 1 to round ``n``: how fast a run learns), ``best_validation`` or ``best_test``.
         n: Number of evaluations of ``mean_last``, last round of ``mean_until``.
     """
 
