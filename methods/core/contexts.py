@@ -149,6 +149,7 @@ class Phase:
         epochs: Number of epochs, or ``steps`` of steps; both None: those of the run.
         lr: Rate; None: that of the run.
         losses: Whether extra losses are on.
+        body_eval: Whether the body is in evaluation mode: no dropout, and BatchNorm's statistics as they are.
     """
 
     groups: tuple[str, ...] | None = None
@@ -156,6 +157,7 @@ class Phase:
     steps: int | None = None
     lr: float | None = None
     losses: bool = True
+    body_eval: bool = False
 
 
 @dataclass(frozen=True)

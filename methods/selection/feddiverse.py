@@ -61,7 +61,8 @@ class FedDiverse(VariantRule, PreTrained):
     smallest_gap | first class that has samples; ``body`` whose features the attribute head reads where C > 2: those of
     the pivot class's biased model | each class's own; ``normalise`` l1: each triplet by its sum | rows_l2: each
     dimension by its sum over clients, then each client by its norm; ``start`` dimension of a triple, rotate | random;
-    ``third`` client by the absolute | signed triple product; ``last`` triple of a round cut at kappa | whole.
+    ``last`` triple of a round cut at kappa | whole. ``third`` client by the signed triple product (paper and code) |
+    its absolute value (with which the shares of Appendix F come out).
     """
 
     reference = {
@@ -72,7 +73,6 @@ class FedDiverse(VariantRule, PreTrained):
         "body": "own",
         "normalise": "rows_l2",
         "start": "random",
-        "third": "signed",
         "last": "whole",
     }
 
@@ -88,7 +88,7 @@ class FedDiverse(VariantRule, PreTrained):
     body: Literal["pivot", "own"] = "pivot"
     normalise: Literal["l1", "rows_l2"] = "l1"
     start: Literal["rotate", "random"] = "rotate"
-    third: Literal["absolute", "signed"] = "absolute"
+    third: Literal["signed", "absolute"] = "signed"
     last: Literal["cut", "whole"] = "cut"
 
     # Before round 0 ---------------------------------------------------------------------------------------------
@@ -199,7 +199,7 @@ class FedDiverse(VariantRule, PreTrained):
         # A head that tells the two groups of the pivot class apart: 0 for G, 1 for g.
         labels = torch.full_like(y, -1)
         labels[y == pivot] = (~biased[pivot][1]).to(y)
-        phase = Phase(groups=("head",), steps=self.tau_a + int(self.extra_step))
+        phase = Phase(groups=("head",), steps=self.tau_a + int(self.extra_step), body_eval=True)
         head = Head(ATTRIBUTE, probe.heads[ATTRIBUTE])
         w = probe.train(self._rules(), phase, "feddiverse/attribute", biased[pivot][0], head, labels)
         head = Head(ATTRIBUTE, w[probe.body_size :])
