@@ -141,7 +141,7 @@ def test_efficientnet_has_the_known_size(hidden: int, head: int) -> None:
         ("resnet18_32", 0.125, 64),
         ("resnet18_gn", 0.15, 76),  # 76.8, rounded to a whole number of groups of two
         ("resnet50", 0.125, 256),
-        ("resnet50_gn", 0.2, 256),  # 12.8, 25.6, 51.2 and 102.4, each rounded to a number of groups of 32
+        ("resnet50_gn", 0.2, 384),  # 4 x 102.4, rounded to a whole number of groups of 32
         ("mobilenetv2_gn", 0.35, 1280),  # below 1 the paper leaves the last convolution as it is
         ("mobilenetv2_gn", 1.4, 1792),
     ],
