@@ -163,9 +163,10 @@ def test_costs_in_model_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = "fedavg fedavgm fedadam scaffold feddyn feddc moon fedmr fedrep fedpac hcsfed".split()
     spec = spec_called("leaderboard").cut(rows, ["fmnist/p10c2"])
     prices = pd.DataFrame(costs(spec, plan(spec, "quick", range(1))))
-    # FedMR: C h = 10 x 64 features and 10 counts up, features and 10 flags down; the MLP on 8 x 8 images has
-    # (64 64 + 64) + (64 10 + 10) = 4,810 parameters. FedRep's head (650) stays. FedPAC's takes the place of the model's
-    # own; beside it go up V, H, class sums and counts (1 + 640 + 640 + 10), and down features and flags (640 + 10).
+    # FedMR: C h = 10 x 64 features and 10 counts up, features, 10 flags and the converted mu1 down; the MLP on 8 x 8
+    # images has (64 64 + 64) + (64 10 + 10) = 4,810 parameters. FedRep's head (650) stays. FedPAC's takes the place of
+    # the model's own; beside it go up V, H, class sums and counts (1 + 640 + 640 + 10), and down features and flags
+    # (640 + 10).
     head, several = 650 / 4810, 1291 / 4810
     expected = {
         "FedAvg": (1, 1, 0, 0),
@@ -175,7 +176,7 @@ def test_costs_in_model_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
         "FedDyn": (1, 1, 1, 1),
         "FedDC": (2, 2, 2, 2),
         "MOON": (1, 1, 1, 0),
-        "FedMR": (1 + head, 1 + head),
+        "FedMR": (1 + head, 1 + 651 / 4810),
         "FedRep": (1 - head, 1 - head, head),
         "FedPAC": (1 + several, 1 + head),
     }
