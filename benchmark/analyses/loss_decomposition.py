@@ -15,7 +15,6 @@ plain mean and by principal gradients: the same local models for both.
 
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -38,7 +37,6 @@ from benchmark.experiments.plan import with_seed
 from benchmark.reports.tables import Table, text_table
 from benchmark.runs.build import build_run
 from benchmark.runs.data import load_data
-from benchmark.runs.store import ResultsFolder
 from methods.core.contexts import ClientContext, Reducer, RoundView, State, Trained
 from methods.core.rules import Aggregator, ClientRule
 from methods.fedavg import MeanDirection
@@ -159,19 +157,17 @@ class Experiment(FileModel):
         return resolve(compose(preset, settings, extra))
 
 
-def measure(
-    experiment: Experiment, preset: str, extra: Mapping[str, Any], folder: Path | None
-) -> pd.DataFrame:
+def measure(experiment: Experiment, preset: str, extra: Mapping[str, Any]) -> pd.DataFrame:
     """Train and decompose; long form: alpha, seed, training, aggregation and the terms of the loss.
 
-    ``extra``: paths and runtime of the runs. ``folder``: where partitions are kept.
+    ``extra``: paths and runtime of the runs.
     """
     rows = []
     for alpha in experiment.alphas:
         config = experiment.configuration(alpha, preset, extra)
         torch.set_num_threads(config.runtime.threads)
         for seed in range(experiment.seeds):
-            for training, sums in _trainings(with_seed(config, seed), experiment, folder).items():
+            for training, sums in _trainings(with_seed(config, seed), experiment).items():
                 rows += [(alpha, seed, training, name, *terms) for name, terms in sums.items()]
     data = pd.DataFrame(rows, columns=["alpha", "seed", "training", "aggregation", *Decomposition._fields])
     return data.assign(
@@ -181,11 +177,9 @@ def measure(
     )
 
 
-def _trainings(
-    config: RunConfig, experiment: Experiment, folder: Path | None
-) -> dict[str, dict[str, Decomposition]]:
+def _trainings(config: RunConfig, experiment: Experiment) -> dict[str, dict[str, Decomposition]]:
     """Naive training under both aggregations, margin training under the plain mean; same data, start and batches."""
-    data = load_data(config, folder)
+    data = load_data(config)
     naive, margin = build_run(config, data), build_run(config, data)
     margin = replace(margin, method=replace(margin.method, client=(Margin(lam=experiment.lam),)))
     mean, principal = MeanDirection(), Principal(proportion=experiment.proportion)
@@ -230,7 +224,6 @@ def loss_decomposition(options: LossDecompositionOptions) -> Table:
     experiment = Experiment.of(load_figure(SETTINGS).settings(preset), options.seeds)
     paths = {"results": str(options.results), "data": options.data and str(options.data)}
     extra = {"paths": paths, "runtime": {"threads": options.threads, "device": options.device}}
-    folder = ResultsFolder(options.results).open().root / "partitions"
     title = f"FedLD (MICCAI 2024), Eq. 2: decomposition of the global loss, preset {preset}"
-    data = summary(measure(experiment, preset, extra, folder))
+    data = summary(measure(experiment, preset, extra))
     return text_table("fedld_loss_decomposition", title, data, (*NOTES, remark(experiment, preset)))

@@ -13,8 +13,8 @@ from benchmark.experiments.figures import FigureSpec, find_figures
 from benchmark.experiments.plan import Cells
 from benchmark.experiments.selection import TableChoice, plan_cells
 from benchmark.runs.files import write_atomically
+from benchmark.runs.folder import ResultsFolder
 from benchmark.runs.index import RunIndex
-from benchmark.runs.store import ResultsFolder
 
 
 class FigureOptions(PresetOptions):

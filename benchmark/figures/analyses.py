@@ -118,8 +118,7 @@ def loss_decomposition(request: Request) -> Drawing:
     Options: those of ``benchmark.analyses.loss_decomposition.Experiment``.
     """
     experiment = losses.Experiment.of(request.options, request.seeds)
-    folder = request.index.results.root / "partitions"
-    data = losses.measure(experiment, request.preset, request.extra, folder)
+    data = losses.measure(experiment, request.preset, request.extra)
     figure, axes = panels(1, 1, width=5.6, height=3.8)
     draw(axes[0], data)
     marks = "Marks: mean over seeds; bars: one sample standard deviation."

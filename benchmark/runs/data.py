@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 
 import datasets
-from benchmark import digests
 from benchmark.config.schema import DatasetConfig, PathsConfig, RunConfig
 from benchmark.engine import randomness
 from benchmark.errors import ConfigError, StorageError, wrong
@@ -17,7 +16,6 @@ from benchmark.models.networks import wanted_weights
 from benchmark.models.pretrained import fetch_weights
 from datasets.core.base import Dataset, Split
 from partitions.core.base import Population
-from partitions.core.registry import get as get_scheme
 from partitions.core.store import Partition, make_partition
 
 
@@ -106,9 +104,7 @@ def load_data(config: RunConfig, folder: Path | None = None) -> RunData:
     kept = _per_class(dataset.train.labels, wanted.train_per_class, rng, "dataset.train_per_class")
     train = _subset(dataset.train, kept)
     seed = config.seed if config.partition.seed is None else config.partition.seed
-    # A stored partition is not used again once the code of its scheme, or what all schemes share, has changed.
-    scheme = digests.of([digests.own(get_scheme(config.partition.name)), digests.engine("partitions/core/")])
-    key = f"{dataset.name}:{dataset.fingerprint}:{wanted.train_per_class}:{scheme}"
+    key = f"{dataset.name}:{dataset.fingerprint}:{wanted.train_per_class}"
     partition = make_partition(
         population(dataset, train), config.partition.name, config.partition.parameters, seed, key, folder
     )

@@ -13,7 +13,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
-from benchmark.digests import of_file
+from benchmark.code import of_file
 
 Notes = dict[str, list[Any]]
 """Name relative to the data root -> [size in bytes, time of the last change in ns, SHA-256]."""
