@@ -48,7 +48,7 @@ def arrays(options: ArraysOptions, root: Path) -> RawDataset:
             f"{path}: keys: got {problem}; expected {', '.join(KEYS)} (classes and later may be left out)."
         )
     train, test = (_split(path, content, part) for part in PARTS)
-    return RawDataset(train, test, **{name: _names(content, name) for name in NAMES})  # type: ignore[arg-type]
+    return RawDataset(train, test, **{name: _names(content, name) for name in NAMES}, files=[path])  # type: ignore[arg-type]
 
 
 def _split(path: Path, content: Mapping[str, np.ndarray], part: str) -> Split:

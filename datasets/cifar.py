@@ -133,6 +133,7 @@ def _read(kind: Kind, root: Path, strict: bool) -> RawDataset:
         mean=kind.mean,
         std=kind.std,
         expected=published(counts, classes),
+        files=folder.files,
     )
 
 

@@ -27,7 +27,7 @@ TEST_CELLS = ((2571, 2568), (2505, 2356))
 )
 def cmnist(options: RawOptions, root: Path) -> RawDataset:
     """Coloured MNIST of FedDiverse: digit < 5 or >= 5, red or green independent of it; made from MNIST's files."""
-    train, test = read(MNIST, root, options.strict)
+    train, test, files = read(MNIST, root, options.strict)
     return RawDataset(
         train=colour(train),
         test=colour(test),
@@ -36,6 +36,7 @@ def cmnist(options: RawOptions, root: Path) -> RawDataset:
         mean=(0.1307,) * 3,
         std=(0.3081,) * 3,
         expected=published({"test": TEST_CELLS}, CLASSES, COLOURS),
+        files=files,
     )
 
 

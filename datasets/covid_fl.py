@@ -56,4 +56,5 @@ def covid_fl(options: CovidOptions, root: Path) -> ListedDataset:
         decode=ToSquare(options.size, "cover"),
         classes=CLASSES,
         sources=SITES,
+        files=lists.place.files,
     )

@@ -15,10 +15,9 @@ from pydantic import Field
 from benchmark.errors import wrong
 from datasets.core.base import DataError, Files, UserFileOptions
 from datasets.core.folders import IGNORED, Place, Tree, first_names
-from datasets.core.images import ListedDataset, ToSquare
+from datasets.core.images import SUFFIXES, ListedDataset, ToSquare
 from datasets.core.registry import dataset
 
-SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff")
 TREE = Tree(
     title="dataset=folder",
     folders=(".",),
@@ -70,6 +69,10 @@ def folder(options: FolderOptions, root: Path) -> ListedDataset:
         decode=ToSquare(options.size, channels=options.channels),
         mean=None,
         std=None,
+        # A new folder of a class or a site is a change, too.
+        files=sorted(
+            {above for image in (*train, *test) for above in image.path.parents if above.is_relative_to(root)}
+        ),
     )
 
 

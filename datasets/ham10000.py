@@ -113,6 +113,7 @@ def ham10000(options: Ham10000Options, root: Path) -> ListedDataset:
         sources=SOURCES if has_sources else (),
         note=note if has_sources else f"{note}; no sources: the metadata have no column `dataset`",
         expected=_expected(options),
+        files=place.files,
     )
 
 

@@ -159,6 +159,7 @@ def isic2019(options: Isic2019Options, root: Path) -> ListedDataset:
             f"{'; colours as they are' * (not options.colour_constancy)}"
         ),
         expected=_expected(options),
+        files=place.files,
     )
 
 

@@ -103,8 +103,10 @@ MNIST_COUNTS, FASHION_COUNTS = (published(kind.counts, kind.classes) for kind in
 )
 def mnist(options: RawOptions, root: Path) -> RawDataset:
     """MNIST handwritten digits: 60,000 + 10,000 grey images of 28 x 28, 10 classes; downloads by itself."""
-    parts = read(MNIST, root, options.strict)
-    return RawDataset(*parts, MNIST.classes, mean=(0.1307,), std=(0.3081,), expected=MNIST_COUNTS)
+    train, test, files = read(MNIST, root, options.strict)
+    return RawDataset(
+        train, test, MNIST.classes, mean=(0.1307,), std=(0.3081,), expected=MNIST_COUNTS, files=files
+    )
 
 
 @dataset(
@@ -116,14 +118,20 @@ def mnist(options: RawOptions, root: Path) -> RawDataset:
 def fashionmnist(options: RawOptions, root: Path) -> RawDataset:
     """FashionMNIST articles of clothing: 60,000 + 10,000 grey images of 28 x 28, 10 classes; downloads by itself."""
     # FedMR, the paper that uses it, only scales to 0..1.
-    parts = read(FASHION, root, options.strict)
-    return RawDataset(*parts, FASHION.classes, mean=(0.0,), std=(1.0,), expected=FASHION_COUNTS)
+    train, test, files = read(FASHION, root, options.strict)
+    return RawDataset(
+        train, test, FASHION.classes, mean=(0.0,), std=(1.0,), expected=FASHION_COUNTS, files=files
+    )
 
 
-def read(kind: Kind, root: Path, strict: bool) -> tuple[Split, Split]:
-    """Train and test split, uint8 [N, 1, H, W], of MNIST or FashionMNIST; `strict` requires the owner's checksums."""
+def read(kind: Kind, root: Path, strict: bool) -> tuple[Split, Split, list[Path]]:
+    """Train and test split, uint8 [N, 1, H, W], of MNIST or FashionMNIST, and their files.
+
+    `strict` requires the owner's checksums.
+    """
     folder = fetch(kind.tree, root)
-    return _read_split(kind, folder, "train", strict), _read_split(kind, folder, "test", strict)
+    train, test = (_read_split(kind, folder, part, strict) for part in ("train", "test"))
+    return train, test, folder.files
 
 
 def _read_split(kind: Kind, folder: RawFolder, part: str, strict: bool) -> Split:

@@ -98,6 +98,7 @@ def retina(options: RetinaOptions, root: Path) -> ListedDataset:
         sources=tuple(names),
         mean=(0.5007, 0.5010, 0.5019),
         std=(0.0342, 0.0535, 0.0484),
+        files=lists.place.files,
     )
 
 

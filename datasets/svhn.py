@@ -55,6 +55,7 @@ def svhn(options: RawOptions, root: Path) -> RawDataset:
         mean=(0.43768, 0.44377, 0.47280),
         std=(0.19803, 0.20102, 0.19704),
         expected=TOTALS,
+        files=folder.files,
     )
 
 

@@ -75,4 +75,5 @@ def waterbirds(options: WaterBirdsOptions, root: Path) -> ListedDataset:
         decode=ToSquare(options.size),
         attributes=PLACES,
         expected=EXPECTED,
+        files=place.files,
     )

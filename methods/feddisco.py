@@ -7,7 +7,8 @@ Section 4: clients whose labels are far from the target distribution T count les
     p_k = relu(n_k/n_S - a d_k + b) / sum,    d_k = KL(q_k || T) or ||q_k - T||_2,
 
 with q_k the client's label distribution and T uniform. Where all terms are cut off, p_k = n_k/n_S (the authors' code
-fails there). Their code divides the KL discrepancies by their sum over the participants: ``variant: reference``.
+fails there). Their code divides the KL discrepancies by their sum over the participants: ``normalise: true``. Then
+the terms of m participants have the sum 1 - a + m b, so that some remain for a <= 1.
 """
 
 from typing import Literal
@@ -17,7 +18,7 @@ from pydantic import Field
 from scipy.special import rel_entr
 
 from methods.core.contexts import RoundView
-from methods.core.rules import VariantRule, Weights, register
+from methods.core.rules import Weights, register
 
 
 def discrepancy(counts: np.ndarray, target: np.ndarray, measure: Literal["kl", "l2"]) -> np.ndarray:
@@ -36,14 +37,12 @@ def disco_weights(share: np.ndarray, d: np.ndarray, a: float, b: float) -> np.nd
 
 
 @register("weights", "disco")
-class Disco(VariantRule, Weights):
+class Disco(Weights):
     """Weights by size, less the discrepancy of labels.
 
     ``a``: weight of the discrepancy; ``b``: what every client gets on top; ``measure``: kl | l2; ``normalise``: KL
     discrepancies are divided by their sum over the participants.
     """
-
-    reference = {"normalise": True}
 
     a: float = Field(ge=0, allow_inf_nan=False)
     b: float = Field(ge=0, allow_inf_nan=False)

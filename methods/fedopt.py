@@ -8,7 +8,8 @@ Algorithm 2: the mean update Dbar is the gradient of an adaptive optimizer at th
 
 coordinate by coordinate, without bias correction, from m_0 = 0 and v_0 = tau^2.
 
-``variant: reference`` is Flower's: v starts at 0, and FedAdam's rate carries Adam's bias correction, one step late.
+``variant: reference`` is Flower's: v starts at 0, FedAdam's rate carries Adam's bias correction, one step late, and eta
+and tau are its default values. The paper tunes eta for each task; the default values here are ours.
 """
 
 from abc import abstractmethod
@@ -29,11 +30,9 @@ class Adaptive(VariantRule, ServerOptimizer):
     coordinate without updates in its place; ``v0``: first value of v, tau squared or zero.
     """
 
-    reference = {"v0": "zero"}
-
     beta1: float = Field(ge=0, lt=1)
-    lr: float = Field(gt=0, allow_inf_nan=False)
-    tau: float = Field(gt=0, allow_inf_nan=False)
+    lr: float = Field(0.01, gt=0, allow_inf_nan=False)
+    tau: float = Field(0.001, gt=0, allow_inf_nan=False)
     v0: Literal["tau2", "zero"] = "tau2"
 
     @abstractmethod
@@ -65,7 +64,7 @@ class Adam(Adaptive):
     sqrt(1 - beta2^(t+1)) / (1 - beta1^(t+1)), as in Flower.
     """
 
-    reference = {"v0": "zero", "bias_correction": True}
+    reference = {"lr": 0.1, "tau": 1e-9, "v0": "zero", "bias_correction": True}
 
     beta2: float = Field(ge=0, lt=1)
     bias_correction: bool = False
@@ -88,6 +87,8 @@ class Yogi(Adaptive):
     ``beta2``: decay of v.
     """
 
+    reference = {"lr": 0.01, "tau": 0.001, "v0": "zero"}
+
     beta2: float = Field(ge=0, lt=1)
 
     def _second(self, v: Tensor, squared: Tensor) -> Tensor:
@@ -98,6 +99,8 @@ class Yogi(Adaptive):
 @register("optimizer", "adagrad")
 class Adagrad(Adaptive):
     """FedAdagrad: v <- v + Dbar^2."""
+
+    reference = {"lr": 0.1, "tau": 1e-9, "v0": "zero"}
 
     def _second(self, v: Tensor, squared: Tensor) -> Tensor:
         """v [d]."""

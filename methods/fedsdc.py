@@ -50,16 +50,30 @@ def rho_ladder(low: float, high: float, draws: ArrayLike) -> np.ndarray:
 
 
 def make_head(
-    h: int, num_classes: int, width: int | None, dropout: float, rng: np.random.Generator
+    h: int,
+    num_classes: int,
+    width: int | None,
+    dropout: float,
+    rng: np.random.Generator,
+    init: Literal["default", "xavier"] = "xavier",
 ) -> nn.Module:
-    """A head h -> ``width`` -> C, or h -> C for width None; weights Xavier normal from ``rng``, biases 0."""
+    """A head h -> ``width`` -> C, or h -> C for width None, with values from ``rng``.
+
+    ``init``: ``xavier``, weights Xavier normal and biases 0; ``default``, torch's own: weights and biases uniform in
+    +-1/sqrt(inputs of the layer).
+    """
     sizes = [(h, num_classes)] if width is None else [(h, width), (width, num_classes)]
     layers: list[nn.Module] = [skip_init(nn.Linear, *size) for size in sizes]
     draws = torch.Generator().manual_seed(int(rng.integers(2**32)))
     for layer in layers:
         assert isinstance(layer, nn.Linear)
-        nn.init.xavier_normal_(layer.weight, generator=draws)
-        nn.init.zeros_(layer.bias)
+        if init == "xavier":
+            nn.init.xavier_normal_(layer.weight, generator=draws)
+            nn.init.zeros_(layer.bias)
+            continue
+        bound = layer.in_features**-0.5
+        for values in layer.parameters():
+            nn.init.uniform_(values, -bound, bound, generator=draws)
     return layers[0] if width is None else nn.Sequential(layers[0], nn.Dropout(dropout), layers[1])
 
 
@@ -69,8 +83,8 @@ class FedSDC(VariantRule, ClientRule):
 
     ``H``: number of slots (null: one per client); ``rho`` (low, high): range of the compression factors, rho_s uniform
     in part s of H equal parts; ``dropout`` between the two layers; ``diversity`` and ``shuffle``: the two parts of
-    Table 2; ``first_heads``: who draws their values, ``server`` or ``client``; ``down``: how many heads a client is
-    sent, ``one`` or ``all``.
+    Table 2; ``first_heads``: who draws their values, ``server`` or ``client``; ``head_init``: ``default``, torch's own
+    values, or ``xavier``; ``down``: how many heads a client is sent, ``one`` or ``all``.
     """
 
     owns_head = True
@@ -84,6 +98,7 @@ class FedSDC(VariantRule, ClientRule):
     diversity: bool
     shuffle: bool
     first_heads: Literal["server", "client"] = "server"
+    head_init: Literal["default", "xavier"] = "default"
     down: Literal["one", "all"] = "one"
 
     @field_validator("rho")
@@ -106,7 +121,9 @@ class FedSDC(VariantRule, ClientRule):
         made: dict[str, nn.Module] = {}
         for s, width in enumerate(widths):
             rng = generators("fedsdc/head", s)
-            made[f"fedsdc/{s}"] = make_head(feature_dim, num_classes, width, self.dropout, rng)
+            made[f"fedsdc/{s}"] = make_head(
+                feature_dim, num_classes, width, self.dropout, rng, self.head_init
+            )
         return made
 
     def setup(self, federation: Federation) -> State:
@@ -157,7 +174,7 @@ class FedSDC(VariantRule, ClientRule):
         # A head of width r has (h + 1) r + (r + 1) C numbers.
         width = (len(old) - classes) // (h + 1 + classes) if self.diversity else None
         rng = np.random.default_rng(np.random.SeedSequence(server["seed"], spawn_key=(client,)))
-        head = make_head(h, classes, width, self.dropout, rng)
+        head = make_head(h, classes, width, self.dropout, rng, self.head_init)
         return parameters_to_vector(head.parameters()).detach().to(old)
 
 

@@ -1,12 +1,13 @@
 """``python -m benchmark figure``: run what a figure needs, draw it, write picture, numbers (CSV) and caption."""
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 from pydantic import Field, PositiveInt
 
 from benchmark.cli.launching import run_missing, run_settings
-from benchmark.cli.options import PresetOptions, parse
+from benchmark.cli.options import PresetOptions, ValuesOption, parse
 from benchmark.config.schema import declared
 from benchmark.errors import ConfigError, wrong
 from benchmark.experiments.figures import FigureSpec, find_figures
@@ -16,8 +17,11 @@ from benchmark.runs.files import write_atomically
 from benchmark.runs.folder import ResultsFolder
 from benchmark.runs.index import RunIndex
 
+OF_VALUES = ("bars", "forest")
+"""Kinds of figures that need no more of a run than its value in the table."""
 
-class FigureOptions(PresetOptions):
+
+class FigureOptions(PresetOptions, ValuesOption):
     """Options of the command."""
 
     paper: str | None = declared(TableChoice, "paper")
@@ -34,6 +38,8 @@ def main(words: Sequence[str]) -> int:
     options = parse(words, "figure", FigureOptions)
     preset = options.preset
     figures = [(spec, spec.settings(preset)) for spec in _figures(options)]
+    if options.values is not None and not all(spec.kind in OF_VALUES for spec, _ in figures):
+        raise ConfigError(wrong("values", options.values, f"figures of kind {' or '.join(OF_VALUES)}"))
     from benchmark.figures import registry
 
     index = RunIndex(ResultsFolder(options.results, options.stale).open())
@@ -43,11 +49,13 @@ def main(words: Sequence[str]) -> int:
         cells = Cells()
         if spec.runs is not None and spec.whole is not None:
             cells = plan_cells(spec.whole, spec.runs, options, extra)
-        requests.append(registry.Request(spec, preset, settings, cells, index, extra, options.seeds))
+        requests.append(
+            registry.Request(spec, preset, settings, cells, index, extra, options.seeds, options.values)
+        )
     drawings = [registry.find(spec.kind) for spec, _ in figures]
     plans = [(request.runs, request.cells) for request in requests if request.spec.runs is not None]
     folder = options.out or options.results / "figures" / preset
-    with run_missing(options, index, plans) as code:
+    with run_missing(options, index, plans) if options.values is None else nullcontext(0) as code:
         if code == 130:
             return code
         for draw, request in zip(drawings, requests, strict=True):

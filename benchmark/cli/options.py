@@ -75,6 +75,14 @@ class OutOption(CommandOptions):
     out: Path | None = Field(None, description="folder of the files that are written")
 
 
+class ValuesOption(CommandOptions):
+    """Where values are read from in place of runs."""
+
+    values: Path | None = Field(
+        None, description="folder of written tables; their CSV takes the place of runs, and nothing is run"
+    )
+
+
 class Word(NamedTuple):
     """One word that a command takes. ``default`` is empty if leaving the word out has a meaning of its own."""
 

@@ -50,7 +50,7 @@ def main(words: Sequence[str]) -> int:
     from benchmark.reports.pictures import client_picture
     from benchmark.runs.data import load_data, population
 
-    loaded = load_data(config, Path(config.paths.results) / "partitions")
+    loaded = load_data(config)
     people = population(loaded.dataset, loaded.train)
     print(partition_text(loaded.partition, people), end="")
     out = options.out or Path(config.paths.results) / "figures" / f"{loaded.partition.id}.png"

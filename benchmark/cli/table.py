@@ -13,7 +13,7 @@ from pydantic import Field
 
 from benchmark.analyses.registry import PaperTable, find
 from benchmark.cli.launching import Plans, find_analyses, in_words, plans_of, run_missing, run_settings
-from benchmark.cli.options import LaunchOptions, parse
+from benchmark.cli.options import LaunchOptions, ValuesOption, parse
 from benchmark.cli.report import report_of_all
 from benchmark.errors import ConfigError, StorageError, wrong
 from benchmark.experiments.metrics import Show
@@ -30,14 +30,19 @@ if TYPE_CHECKING:
     from benchmark.reports.tables import Table
 
 
-class TableOptions(TableQuery, LaunchOptions):
+OWN = "own"
+"""The base of ``show=difference`` that stands for every other row of each own row."""
+
+
+class TableOptions(TableQuery, LaunchOptions, ValuesOption):
     """Options of the command."""
 
     show: Show = Field("both", description="numbers in the table; difference: to the base row, seed by seed")
     base: str | None = Field(
         None,
         title="KEY",
-        description="base row of show=difference; if left out: FedAvg, or the row most like it",
+        description="base row of show=difference; own: every own row minus every other row; if left out: FedAvg, or "
+        "the row most like it",
     )
     out: Path | None = Field(
         None,
@@ -62,7 +67,7 @@ def check_show(specs: Sequence[TableSpec], show: Show, base: str | None = None) 
         raise ConfigError(wrong("show", show, "difference, because base= is given"))
     for spec in specs if base is not None else ():
         keys = [row.key for row in spec.rows]
-        if base not in keys:
+        if base not in keys and not (base == OWN and any(row.own for row in spec.rows)):
             raise ConfigError(wrong("base", base, f"a row of {spec.name}: {', '.join(keys)}", known=keys))
 
 
@@ -70,10 +75,12 @@ def make_tables(options: TableOptions) -> tuple[int, list[TableResults]]:
     """As the command: its exit code, and the results of the tables that are made of runs."""
     plans, analyses = plans_of(options, options), find_analyses(options)
     check_show([spec for spec, _ in plans], options.show, options.base)
-    from benchmark.reports import collect, layout, write
+    from benchmark.reports import collect, write
 
+    if options.values is not None:
+        return 0, _from_values(plans, options, options.values)
     index = RunIndex(ResultsFolder(options.results, options.stale).open())
-    folder = options.out or options.results / "tables" / options.preset
+    folder = _folder(options)
     needed = [*plans, *_read_by(analyses, options, index)]
     written: list[tuple[Table, str]] = []
     results: list[TableResults] = []
@@ -83,9 +90,7 @@ def make_tables(options: TableOptions) -> tuple[int, list[TableResults]]:
         index.refresh(unique_runs([cells for _, cells in plans]))
         results[:] = [collect.collect(spec, options.preset, cells, index) for spec, cells in plans]
         for (spec, cells), result in zip(plans, results, strict=True):
-            table = layout.as_table(result, options.show, options.base)
-            # The whole table may lie in the folder of the preset.
-            table = replace(table, name=spec.name + "_part" * (spec.is_part and options.out is None))
+            table = _laid_out(result, options)
             written.append((table, f"{spec.name}: {_summary(index, cells)}; {write.write(table, folder)}"))
 
     def seed_ended(seed: int) -> None:
@@ -109,6 +114,32 @@ def make_tables(options: TableOptions) -> tuple[int, list[TableResults]]:
     if code != 130:
         print(f"report: {report_of_all(options, index, [table.name for table, _ in written])}")
     return code, results
+
+
+def _from_values(plans: Plans, options: TableOptions, values: Path) -> list[TableResults]:
+    """Write the tables from those in the folder ``values``."""
+    from benchmark.reports import collect, write
+
+    results = [collect.collect_values(spec, options.preset, cells, values) for spec, cells in plans]
+    for result in results:
+        table = _laid_out(result, options)
+        if sys.stdout.isatty():
+            write.show(table)
+        print(f"{table.name}: {write.write(table, _folder(options))}")
+    return results
+
+
+def _folder(options: TableOptions) -> Path:
+    return options.out or options.results / "tables" / options.preset
+
+
+def _laid_out(results: TableResults, options: TableOptions) -> Table:
+    from benchmark.reports import claims, layout
+
+    spec, own = results.spec, options.base == OWN
+    table = claims.as_table(results) if own else layout.as_table(results, options.show, options.base)
+    # The whole table may lie in the folder of the preset.
+    return replace(table, name=spec.name + "_part" * (spec.is_part and options.out is None))
 
 
 def _read_by(made: Sequence[PaperTable], options: TableOptions, index: RunIndex) -> Plans:

@@ -262,14 +262,16 @@ def _choose(search: Search, index: RunIndex, command: str) -> tuple[dict[CellKey
             if number is not None
         }
         chosen |= cells
+        for (_, column), cell in cells.items():
+            for name in cell.at_edge:
+                what = f"{name}={cell.chosen[name]} is at an edge of its grid; try a further value"
+                print(f"{search.spec.name}, {row.label}, {column}: {what}.", file=sys.stderr)
         for first in list(cells.values())[:1]:
             chosen |= {(row.key, column): first.model_copy(update={"grid": ()}) for column in search.applied}
     left = [f"{row}, {column}" for row, column in search.splits if (row, column) not in chosen]
     if left:
-        print(
-            f"{search.spec.name}: nothing chosen for {'; '.join(left)}: runs have not ended, or all have diverged.",
-            file=sys.stderr,
-        )
+        why = "runs have not ended, or all have diverged or collapsed"
+        print(f"{search.spec.name}: nothing chosen for {'; '.join(left)}: {why}.", file=sys.stderr)
     return chosen, not left
 
 
@@ -306,6 +308,7 @@ def _tuned(
         columns=tuple(column for row, column in search.splits if search.by_row and row == key[0]),
         command=command,
         commit=", ".join(sorted(commits)),
+        at_edge=() if search.options.trials else tuning.at_edge(points, points[number].values),
         grid=tuple(points),
     )
 
@@ -319,7 +322,7 @@ def _show(
     spec, metric = search.spec, search.spec.metric_format
 
     def shown(value: float | None, is_best: bool) -> str:
-        text = "diverged" if value is None else f"{value * metric.scale:.2f}"
+        text = "diverged or collapsed" if value is None else f"{value * metric.scale:.2f}"
         return f"{text} *" if is_best else text
 
     tried = [point.values for point in next(iter(ended.values()))]

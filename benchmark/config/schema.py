@@ -35,6 +35,7 @@ HASHED_UNLESS_DEFAULT = (
     ("dataset", "rest"),
     ("evaluation", "unseen"),
     ("precision", "tf32"),
+    ("train", "loss"),
     ("train", "stack"),
 )
 """Keys that are left out of the hash while they have their default. Add every new key, so that no old hash moves."""
@@ -86,6 +87,17 @@ class PartitionConfig(NamedConfig):
     )
 
 
+class LossConfig(_Node):
+    """The classification loss of local training: the mean of weights[y] (1 - p_y)^gamma (-log p_y)."""
+
+    gamma: NonNegativeFloat = Field(
+        0.0, description="exponent of the focal loss (Lin et al. 2017); 0: cross-entropy"
+    )
+    weights: tuple[PositiveFloat, ...] | None = Field(
+        None, description="weight of each class; the mean is not divided by them; null: 1"
+    )
+
+
 class TrainConfig(_Node):
     """Budget and optimizer of local training."""
 
@@ -115,6 +127,7 @@ class TrainConfig(_Node):
         description="the clients' BatchNorm statistics: averaged by the server, kept by each client, or not changed",
     )
     clip: PositiveFloat | None = Field(None, description="largest norm of a gradient; null: no limit")
+    loss: LossConfig = LossConfig()
     drop_last: bool = Field(
         False, description="whether the last batch of an epoch is left out if it is short"
     )

@@ -90,6 +90,7 @@ class FederatedRun:
             heads=self.model.initial_heads,
             generators=lambda purpose, *ids: self.clients.generators(f"{rule.key}/{purpose}", *ids),
             steps=self.clients.trainer.steps,
+            batch_size=self.spec.batch_size,
         )
 
     def initial_state(self) -> FederationState:

@@ -20,6 +20,7 @@ from torch.utils._pytree import tree_leaves
 
 from benchmark.engine.clients import ClientResult, ClientSide, Visit
 from benchmark.engine.graphs import Step
+from benchmark.engine.randomness import seed_torch
 from benchmark.engine.records import Cost
 from benchmark.engine.round_values import RoundValues
 from benchmark.engine.state import FederationState
@@ -238,12 +239,13 @@ def run_stacked(
     Clients of unequal length are stepped together while their next batches have one size. This works best if the
     clients come in the order of their numbers of samples.
     """
-    trainer.prepare(works[0])  # one seed for all of them
+    seed_torch(works[0].torch_seed, w.device)  # one seed for all of them
     g = torch.zeros_like(w)
     losses: list[list[Tensor]] = [[] for _ in works]
     sizes: list[list[int]] = [[] for _ in works]
     rules = [StackedRule.of(same) for same in zip(*(work.rules for work in works), strict=True)]
     for number, phase in enumerate(phases):
+        trainer.set_mode(works[0].data, phase)
         steps: dict[tuple[int, int], Step] = {}
         velocity = trainer.velocity(w)
         for part, x, y, index in _batches(trainer, works, number, phase):

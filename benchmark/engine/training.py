@@ -115,11 +115,12 @@ class LocalTrainer:
 
     def run(self, work: ClientWork, phases: Sequence[Phase], lr: float) -> LoopResult:
         """Train one client from the model's present values."""
-        self.prepare(work)
+        seed_torch(work.torch_seed, self.model.w.device)
         losses: list[Tensor] = []
         sizes: list[int] = []
         repeated = 0
         for number, phase in enumerate(phases):
+            self.set_mode(work.data, phase)
             step = self._step_of(work.rules, phase, lr)
             for x, y, index in self._phase_batches(work.data, phase, partial(work.visits, number)):
                 ce, again = step(x, y, index)
@@ -144,11 +145,12 @@ class LocalTrainer:
             return step
         return RecordedStep(step, recorder, [ctx for active in rules for ctx in active.contexts])
 
-    def prepare(self, work: ClientWork) -> None:
-        """Seed torch for this client, and set the network's layers to training mode."""
-        seed_torch(work.torch_seed, self.model.w.device)
+    def set_mode(self, data: Samples, phase: Phase) -> None:
+        """Set the network's layers to training mode, or those of the body to evaluation mode where a phase wants it."""
         self.model.net.train()
-        if self.spec.buffers == "frozen" or self.lacks_statistics(work.data):
+        if phase.body_eval:
+            self.model.net.body.eval()
+        if self.spec.buffers == "frozen" or self.lacks_statistics(data):
             self.model.freeze_batch_norm()
 
     def lacks_statistics(self, data: Samples) -> bool:

@@ -71,8 +71,9 @@ class WhichRound:
     """The round of a run that counts.
 
     Attributes:
-        rule: ``last``, ``mean_last`` (mean over the last ``n`` evaluations), ``best_validation`` or ``best_test``.
-        n: Number of evaluations of ``mean_last``.
+        rule: ``last``, ``mean_last`` (mean over the last ``n`` evaluations), ``mean_until`` (mean over the evaluations
+            from round 1 to round ``n``: how fast a run learns), ``best_validation`` or ``best_test``.
+        n: Number of evaluations of ``mean_last``, last round of ``mean_until``.
     """
 
     rule: str
@@ -80,10 +81,10 @@ class WhichRound:
 
     @classmethod
     def parse(cls, text: str) -> "WhichRound":
-        """Read ``last``, ``mean_last_<n>``, ``best_validation`` or ``best_test``; ValueError for anything else."""
-        match = re.fullmatch(r"(last|best_validation|best_test)|(mean_last)_([1-9]\d*)", text)
+        """Read a rule, as `expected` below lists them; ValueError for anything else."""
+        match = re.fullmatch(r"(last|best_validation|best_test)|(mean_last|mean_until)_([1-9]\d*)", text)
         if not match:
-            expected = "last, mean_last_<n>, best_validation or best_test"
+            expected = "last, mean_last_<n>, mean_until_<n>, best_validation or best_test"
             raise ValueError(wrong("which_round", text, expected))
         return cls(match[1] or match[2], int(match[3] or 1))
 
@@ -93,6 +94,7 @@ class WhichRound:
         return {
             "last": "last round",
             "mean_last": f"mean of the last {self.n} evaluated rounds",
+            "mean_until": f"mean of the evaluated rounds up to round {self.n}",
             "best_validation": "round with the best value on the validation split",
             "best_test": "best round on the test set (the test set selects)",
         }[self.rule]

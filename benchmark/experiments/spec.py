@@ -219,7 +219,7 @@ class TableSpec(FileModel):
     which_round: dict[str, str] = Field(
         "last",
         validate_default=True,
-        title="last, mean_last_N, best_validation, best_test, or a mapping",
+        title="last, mean_last_N, mean_until_N, best_validation, best_test, or a mapping",
         description="the round that counts, for all presets or by preset",
     )
     seeds: dict[str, PositiveInt] = Field(

@@ -144,8 +144,8 @@ class Point(FileModel):
     Attributes:
         values: Dotted name of a setting -> value.
         validation: Mean over the seeds of the metric on the validation split (accuracies are fractions); null if a run
-            diverged.
-        diverged: Number of runs that diverged.
+            diverged or collapsed.
+        diverged: Number of runs that diverged or collapsed.
         over_columns: Mean of ``validation`` over the columns that share their values; null if one has none.
         runs: Folders of the runs.
         cpu_seconds: Their seconds times their threads.
@@ -166,7 +166,7 @@ def _mean(values: Sequence[float | None]) -> float | None:
 
 
 def point(values: Values, reached: Sequence[float | None], runs: Sequence[str] = ()) -> Point:
-    """The point for the validation values of its runs, one per seed; None or NaN for a run that diverged."""
+    """The point for the validation values of its runs, one per seed; None or NaN for one that failed."""
     good = [value if value is not None and math.isfinite(value) else None for value in reached]
     return Point(values=values, validation=_mean(good), diverged=good.count(None), runs=tuple(runs))
 
@@ -177,6 +177,13 @@ def best(points: Sequence[Point], higher_is_better: bool, by_row: bool) -> int |
     scored = {index: value for index, value in enumerate(values) if value is not None}
     choose = max if higher_is_better else min
     return choose(scored, key=scored.__getitem__, default=None)
+
+
+def at_edge(points: Sequence[Point], chosen: Values) -> tuple[str, ...]:
+    """The settings whose chosen number is the smallest or the largest of three or more that were tried."""
+    tried = {key: {point.values[key] for point in points if key in point.values} for key in chosen}
+    numbers = {key: sorted(v for v in values if isinstance(v, int | float)) for key, values in tried.items()}
+    return tuple(key for key, v in numbers.items() if len(v) > 2 and chosen[key] in (v[0], v[-1]))
 
 
 def shared(columns: Sequence[Sequence[Point]]) -> list[list[Point]]:
@@ -200,6 +207,7 @@ class TunedCell(FileModel):
         share: ``column`` if the cell has its own choice, ``row`` if ``columns`` were chosen for together.
         columns: Those columns. A column that is not one of them took their choice and has no ``grid``.
         command, commit: The search, and the version of the code.
+        at_edge: Settings whose chosen number is at an edge of the grid.
         grid: All points.
     """
 
@@ -213,6 +221,7 @@ class TunedCell(FileModel):
     columns: tuple[str, ...] = ()
     command: str = ""
     commit: str = ""
+    at_edge: tuple[str, ...] = ()
     grid: tuple[Point, ...] = ()
 
     def problem(self, others: Iterable["TunedCell"]) -> str:

@@ -113,7 +113,7 @@ CURVES = (
 
 
 def loss_decomposition(request: Request) -> Drawing:
-    """Four lines over alpha: mean over seeds with bars of one sample standard deviation.
+    """Four lines over alpha: mean over seeds with bars of one sample standard deviation; dotted: with their signs.
 
     Options: those of ``benchmark.analyses.loss_decomposition.Experiment``.
     """
@@ -123,11 +123,12 @@ def loss_decomposition(request: Request) -> Drawing:
     draw(axes[0], data)
     marks = "Marks: mean over seeds; bars: one sample standard deviation."
     spread = marks if experiment.seeds > 1 else "One seed."
-    return Drawing(figure, data, (spread, losses.remark(experiment, request.preset)))
+    signs = "Dotted: the sums with their signs; a negative one lowers the global loss."
+    return Drawing(figure, data, (spread, signs, losses.remark(experiment, request.preset)))
 
 
 def draw(axis: Axes, data: pd.DataFrame) -> None:
-    """The four curves of ``data`` (long form, one line per alpha, seed, training and aggregation)."""
+    """The four curves of ``data`` and their signs (long form, one line per alpha, seed, training and aggregation)."""
     alphas = data["alpha"].unique()
     for number, (training, aggregation, (term, colour, marker), line, label) in enumerate(CURVES):
         part = data[(data["training"] == training) & (data["aggregation"] == aggregation)]
@@ -139,7 +140,10 @@ def draw(axis: Axes, data: pd.DataFrame) -> None:
             x, groups.mean(), yerr=groups.std().fillna(0), label=label, color=colour, linestyle=line, marker=marker,
             markerfacecolor=face, markersize=4, capsize=2, linewidth=1.3,
         )  # fmt: skip
+        signed = part.groupby("alpha", sort=False)[term.replace("loss", "signed")].mean()
+        axis.plot(x, signed, color=colour, linestyle=":", marker=marker, markersize=2, linewidth=1)
+    axis.axhline(0, color="0.7", linewidth=0.8)
     axis.set_xticks(range(len(alphas)), [f"{alpha:g}" for alpha in alphas])
     axis.set_xlabel("Dirichlet alpha (heterogeneity grows to the right)")
-    axis.set(ylabel="loss", ylim=(0, None))
+    axis.set_ylabel("loss")
     axis.legend(fontsize=8, loc="lower left", bbox_to_anchor=(0, 1), frameon=False)  # covers no point

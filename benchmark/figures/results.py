@@ -7,7 +7,8 @@ import pandas as pd
 import seaborn as sns
 
 from benchmark.figures.registry import Drawing, Request, panels
-from benchmark.reports.collect import collect, recorded
+from benchmark.reports.collect import recorded
+from benchmark.reports.layout import PUBLISHED
 from benchmark.reports.notes import full_label
 
 FOREST = {"published": "D", "reproduced by others": "s", "here": "o"}
@@ -17,7 +18,7 @@ FOREST = {"published": "D", "reproduced by others": "s", "here": "o"}
 def bars(request: Request) -> Drawing:
     """What the table of the runs would show: one group of bars per column, one bar per row; dots are seeds."""
     spec = request.runs
-    results = collect(spec, request.preset, request.cells, request.index)
+    results = request.results
     values = [
         (column.label, row.label, seed, value)
         for column in spec.run_columns
@@ -91,15 +92,14 @@ def forest(request: Request) -> Drawing:
     """
     spec, shown = request.runs, request.runs.metric_format
     base = spec.row(str(request.option("base", spec.base_row.key)))
-    results = collect(spec, request.preset, request.cells, request.index).against(base.key)
+    results = request.results.against(base.key)
     rows: list[tuple[object, ...]] = []
     for column, row in itertools.product(spec.run_columns, spec.rows):
         cell, name = results.cell(row, column), f"{row.label}, {full_label(column)}"
-        if cell.published_difference is not None:
-            rows.append((name, "published", cell.published_difference, None, None, None))
-        for source, found in ("reproduced by others", cell.reproduced_difference), ("here", cell.difference):
+        numbers = cell.published_difference, cell.reproduced_difference, cell.difference
+        for source, found in zip(FOREST, numbers, strict=True):
             if found is not None:
-                rows.append((name, source, found.mean, *(found.interval or (None, None)), found.n))
+                rows.append((name, source, found.mean, *(found.interval or (None, None)), found.n or None))
     data = request.frame(rows, ["cell", "source", "difference", "low", "high", "pairs"])
     data = data.astype(dict.fromkeys(("difference", "low", "high"), float) | {"pairs": "Int64"})
     names = list(data["cell"].unique())
@@ -122,7 +122,7 @@ def forest(request: Request) -> Drawing:
         *axis.get_legend_handles_labels(), loc="outside upper center", ncols=len(FOREST), frameon=False
     )
     pairs = "Line: 95 % interval by Student's t of differences paired by seed, on one type of processor."
-    return Drawing(figure, data, (pairs, "A paper prints no pairs, so its differences have no interval."))
+    return Drawing(figure, data, (pairs, PUBLISHED))
 
 
 def seeds_of(data: pd.DataFrame) -> str:

@@ -70,9 +70,11 @@ def selected_clients(request: Request) -> Drawing:
     cells = [cell for cell in every if cell[2]]
     if not cells:
         raise request.error("no run of it is done; nothing to draw.")
-    figure, axes = panels(1, len(cells), width=5.0, height=4.2)
+    figure, axes = panels(-(-len(cells) // 2), min(2, len(cells)), width=5.0, height=4.2)
+    for unused in axes[len(cells) :]:
+        unused.set_visible(False)
     frames, shares = [], []
-    for axis, (row, column, runs) in zip(axes, cells, strict=True):
+    for axis, (row, column, runs) in zip(axes, cells, strict=False):
         types = _types(request, runs[0])
         lines = [(row.label, column.key, *line) for run in runs for line in _places(request, run, types)]
         data = pd.DataFrame(lines, columns=["row", "column", "seed", "round", "client", "type", "place"])

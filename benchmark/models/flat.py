@@ -2,7 +2,7 @@
 
 import copy
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 
 import torch
@@ -51,6 +51,13 @@ def collect(parameters: Sequence[tuple[Tensor, Tensor]], g: Tensor) -> None:
         torch._foreach_copy_(places, values)
 
 
+def focal_loss(logits: Tensor, y: Tensor, gamma: float, weights: Tensor | None) -> Tensor:
+    """Mean of weights[y] (1 - p_y)^gamma (-log p_y), for logits [B, C] and labels y [B] (Lin et al. 2017, Eq. 5)."""
+    losses = F.cross_entropy(logits, y, reduction="none")
+    focal = (1 - torch.exp(-losses)).pow(gamma) * losses
+    return (focal if weights is None else weights[y] * focal).mean()
+
+
 class FlatModel:
     """A network whose parameters are views into one vector ``w`` [d]; its gradients are collected in ``g`` [d].
 
@@ -76,6 +83,7 @@ class FlatModel:
         net.classifier = self._heads.pop(None, net.classifier)
         self.net = net.to(device)
         self.channels_last, self.amp = channels_last, amp
+        self.criterion: Callable[[Tensor, Tensor], Tensor] = F.cross_entropy
         # All heads share one place. The model's own classifier is bound last, so that w starts with its values.
         self._heads[None] = net.classifier
         groups = _groups(net)
@@ -103,10 +111,13 @@ class FlatModel:
         self.use_head(None)
 
     def forward(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Features [B, h], logits [B, C] and mean cross-entropy [] of inputs x [B, ...] with labels y [B]."""
+        """Features [B, h], logits [B, C] and mean cross-entropy [] of inputs x [B, ...] with labels y [B].
+
+        Another ``criterion`` takes the place of the cross-entropy in all that is trained.
+        """
         z = self.net.features(x)
         logits = self.net.classify(z)
-        return z, logits, F.cross_entropy(logits, y)
+        return z, logits, self.criterion(logits, y)
 
     def _bind(self, parameters: dict[str, nn.Parameter], layout: Layout) -> None:
         for entry in layout.entries:

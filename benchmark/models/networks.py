@@ -26,6 +26,7 @@ from benchmark.models.pretrained import (
     EFFICIENTNET_B0,
     MOBILENETV2,
     RESNET50,
+    RESNET50_GN,
     Reader,
     WeightsFile,
     calibrate,
@@ -243,12 +244,23 @@ class ResNet50(PretrainedNetwork):
     """
 
     weights: ClassVar[WeightsFile | None] = RESNET50
+    timm_name: ClassVar[str] = "resnet50"
+    multiple: ClassVar[int] = 1
     width_multiplier: Multiplier = 1
 
     def net(self, num_classes: int, shape: Shape) -> Net:
         """As the class says."""
-        widths = _resnet_widths(self.width_multiplier)
-        return _split(_from_timm("resnet50", num_classes, shape, channels=widths), num_classes)
+        widths = _resnet_widths(self.width_multiplier, self.multiple)
+        return _split(_from_timm(self.timm_name, num_classes, shape, channels=widths), num_classes)
+
+
+@network("resnet50_gn")
+class ResNet50GroupNorm(ResNet50):
+    """`ResNet50` with GroupNorm of 32 groups in place of BatchNorm (FedDiverse's code, for its Table 7)."""
+
+    weights: ClassVar[WeightsFile | None] = RESNET50_GN
+    timm_name: ClassVar[str] = "resnet50_gn"
+    multiple: ClassVar[int] = 32
 
 
 @network("efficientnet_b0")

@@ -23,6 +23,9 @@ from benchmark.paths import ROOT
 STALL_SECONDS = 20.0
 """A download that receives nothing for this long is given up."""
 
+WRAPPER = "server_model_state_dict"
+"""The key of the tensors in a checkpoint of FedDiverse's authors, if they are not at the top."""
+
 CONSTANT = 1e-5
 """A channel whose spread behind GroupNorm is at most this is taken for constant: the rest may be rounding errors."""
 
@@ -68,11 +71,12 @@ class WeightsFile:
 Reader = Callable[[WeightsFile], Mapping[str, Tensor]]
 """Reads a file of weights: its tensors by name."""
 
-_TIMM = "https://github.com/rwightman/pytorch-image-models/releases/download/v0.1-weights"
+_TIMM = "https://github.com/rwightman/pytorch-image-models/releases/download/v0.1"
 
 RESNET50 = WeightsFile("https://download.pytorch.org/models/resnet50-0676ba61.pth", 103, "fc.")
-EFFICIENTNET_B0 = WeightsFile(f"{_TIMM}/efficientnet_b0_ra-3dd342df.pth", 21, "classifier.")
-MOBILENETV2 = WeightsFile(f"{_TIMM}/mobilenetv2_100_ra-b33bc2c4.pth", 14, "classifier.")
+RESNET50_GN = WeightsFile(f"{_TIMM}-rsb-weights/resnet50_gn_a1h2-8fe6c4d0.pth", 102, "fc.")
+EFFICIENTNET_B0 = WeightsFile(f"{_TIMM}-weights/efficientnet_b0_ra-3dd342df.pth", 21, "classifier.")
+MOBILENETV2 = WeightsFile(f"{_TIMM}-weights/mobilenetv2_100_ra-b33bc2c4.pth", 14, "classifier.")
 
 
 def weights_folder(paths: PathsConfig) -> Path:
@@ -91,7 +95,9 @@ def weights_path(source: WeightsFile, paths: PathsConfig) -> Path:
 def exported(start: str) -> WeightsFile:
     """The file of weights that ``model.start`` names. `ConfigError` if its name lacks the digits of its SHA-256."""
     if not re.fullmatch(r".+-[0-9a-f]{8,64}\.pth", Path(start).name):
-        expected = "a file that `export` wrote, <name>-<first digits of its SHA-256>.pth, or null"
+        path = ROOT / start
+        called = f"{path.stem}-{_sha256(path)[:8]}.pth" if path.is_file() else "<name>-<digits>.pth"
+        expected = f"a file named after the first digits of its SHA-256, {called}, or null"
         raise ConfigError(wrong("model.start", start, expected))
     return WeightsFile(start, 0, "classifier.")
 
@@ -109,14 +115,18 @@ def fetch_weights(source: WeightsFile, paths: PathsConfig) -> Path:
                 f"model.start: {path} is not there. {source.source}, or set FEDTABLES_WEIGHTS to its folder."
             )
         _download(source, path)
-    try:
-        with path.open("rb") as stream:
-            digest = hashlib.file_digest(stream, "sha256").hexdigest()
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read ({error.strerror}). Change its permissions.") from error
+    digest = _sha256(path)
     if not digest.startswith(source.digits):
         raise _bad(source, path, f"its SHA-256 begins with {digest[: len(source.digits)]}")
     return path
+
+
+def _sha256(path: Path) -> str:
+    try:
+        with path.open("rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read ({error.strerror}). Change its permissions.") from error
 
 
 def read_weights(source: WeightsFile, paths: PathsConfig) -> Mapping[str, Tensor]:
@@ -131,6 +141,8 @@ def read_weights(source: WeightsFile, paths: PathsConfig) -> Mapping[str, Tensor
     except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError, OSError) as error:
         reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise _bad(source, path, f"torch cannot read it ({reason})") from error
+    if isinstance(content, Mapping):
+        content = content.get(WRAPPER, content)
     if not isinstance(content, Mapping) or not all(isinstance(t, Tensor) for t in content.values()):
         raise _bad(source, path, f"it contains a {type(content).__name__} and not tensors by name")
     return content

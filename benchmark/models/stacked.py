@@ -1,7 +1,6 @@
 """One network with the values of several clients: K vectors of parameters, stepped together."""
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
@@ -37,7 +36,7 @@ class StackedModel:
 
         def forward(values: dict[str, Tensor], x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
             z, logits = functional_call(scores, values, (x,))
-            return z, logits, F.cross_entropy(logits, y)
+            return z, logits, model.criterion(logits, y)
 
         self._forward = vmap(forward, randomness="different")
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from benchmark.experiments.spec import TableSpec
 from benchmark.reports.columns import compared
 from benchmark.reports.results import NOT_REACHED, OUTCOMES, Cell, CellRun, TableResults, build_results
 from benchmark.reports.statistics import reported_value
+from benchmark.reports.values import read_cells
 from benchmark.runs.folder import DamagedError
 from benchmark.runs.index import RunIndex
 from benchmark.runs.status import RunState
@@ -46,8 +48,19 @@ def collect(spec: TableSpec, preset: str, cells: Cells, index: RunIndex) -> Tabl
         pairs = zip(cell.runs, others, strict=False)
         of_column = spec.of_column(column)
         planned[row, column] = Cell(cell.state, tuple(_cell_run(of_column, index, *pair) for pair in pairs))
+    return _results(spec, preset, cells, compared(cells, planned, index))
+
+
+def collect_values(spec: TableSpec, preset: str, cells: Cells, folder: Path) -> TableResults:
+    """The results of the planned ``cells``, from the CSV of the table in ``folder``, in place of runs."""
+    return _results(spec, preset, cells, read_cells(spec, preset, folder / f"{spec.name}.csv"))
+
+
+def _results(
+    spec: TableSpec, preset: str, cells: Cells, measured: Mapping[tuple[str, str], Cell]
+) -> TableResults:
     tuned = {key: cell.chosen for key, cell in cells.items() if cell.chosen is not None}
-    results = build_results(spec, preset, compared(cells, planned, index))
+    results = build_results(spec, preset, measured)
     return replace(results, stand_ins=_stand_ins(cells), tuned=tuned)
 
 
@@ -106,19 +119,25 @@ def _stand_ins(cells: Cells) -> dict[str, str]:
 
 
 def validation_value(spec: TableSpec, preset: str, key: str, index: RunIndex) -> float | None:
-    """What an ended run reached on its validation split, in the round that the table's rule says; None if it diverged.
+    """What an ended run reached on its validation split, in the round that the table's rule says.
 
+    None if it diverged or collapsed: a mean recall over the classes of at most 1/C is that of a constant prediction.
     The test set has no part in it: where the table's rule is ``best_test``, the validation split chooses the round.
     `ConfigError` if the run was not evaluated on a validation split, `StorageError` if it has not ended.
     """
-    held = recorded(index.records(key), "validation", spec.metric)
+    records = index.records(key)
+    held, recall = (recorded(records, "validation", metric) for metric in (spec.metric, "balanced_accuracy"))
+    classes = {r.group for r in records if r.split == "validation" and re.fullmatch(r"class=\d+", r.group)}
     if index.state(key) is not RunState.DONE:
         return None
     rule = spec.round(preset)
     if rule.rule == "best_test":
         rule = WhichRound("best_validation")
+    higher = spec.metric_format.higher_is_better
     try:
-        return reported_value(rule, held, held, spec.metric_format.higher_is_better)
+        if recall and reported_value(rule, recall, held, higher) <= 1 / max(len(classes), 1) + 1e-9:
+            return None
+        return reported_value(rule, held, held, higher)
     except ConfigError as error:
         folder = index.results.run(key).path
         raise ConfigError(f"{folder}: {spec.metric} on the validation split: {error}") from error

@@ -5,15 +5,21 @@ from itertools import groupby
 import pandas as pd
 
 from benchmark.experiments.metrics import Show
-from benchmark.experiments.spec import Column
+from benchmark.experiments.spec import Column, TableSpec
 from benchmark.reports.notes import notes_of
 from benchmark.reports.published import Published
 from benchmark.reports.results import CellResult, TableResults
-from benchmark.reports.statistics import ALPHA
+from benchmark.reports.statistics import ALPHA, Difference
 from benchmark.reports.tables import ColumnBlock, Table, TableLine
 
 MAX_COLUMNS = 7
 """Widest block of columns that is still readable on a page."""
+
+PAIRED = "mean over pairs of runs with the same seed on one type of processor, with its 95 % interval by Student's t."
+PUBLISHED = (
+    "Published: Welch's 95 % interval, assuming independent runs (the pairing is not known); without one where the "
+    "paper prints no spread."
+)
 
 Columns = tuple[Column, ...]
 
@@ -71,25 +77,34 @@ def _block(results: TableResults, columns: Columns) -> ColumnBlock:
     )
 
 
-def _caption(results: TableResults, show: Show) -> str:
-    """What the numbers are, in a sentence."""
-    spec, seeds = results.spec, results.num_seeds
-    what = f"{spec.metric_format.label}{f' in {spec.metric_format.unit}' if spec.metric_format.unit else ''}"
-    if show == "published":
-        return f"{what}, as published."
+def conditions(results: TableResults, over: str = "") -> str:
+    """What the numbers are: metric, round and preset; ``over`` says what they are summarised over."""
+    spec = results.spec
     which = spec.round(results.preset).phrase
     if spec.reference_row is not None:
         which = f"compared seed by seed with {spec.row(spec.reference_row).label} in the evaluated rounds"
-    over = {0: "no run planned", 1: "one seed, so without spread"}.get(seeds, f"mean ± SD over {seeds} seeds")
     preset = f", preset {results.preset}" if spec.published else ""  # a table of one's own repeats no paper
     other = " (not the paper's data and budget)" if preset and results.preset != "paper" else ""
-    text = f"{what}, {which}, {over}{preset}{other}."
+    return f"{_what(spec)}, {which}{over}{preset}{other}"
+
+
+def _what(spec: TableSpec) -> str:
+    shown = spec.metric_format
+    return f"{shown.label} in {shown.unit}" if shown.unit else shown.label
+
+
+def _caption(results: TableResults, show: Show) -> str:
+    """What the numbers are, in a sentence."""
+    if show == "published":
+        return f"{_what(results.spec)}, as published."
+    seeds = results.num_seeds
+    over = {0: "no run planned", 1: "one seed, so without spread"}.get(seeds, f"mean ± SD over {seeds} seeds")
+    text = f"{conditions(results, f', {over}')}."
     if show == "difference":
         base = next(cell.row.label for cell in results.cells.values() if cell.base is None)
-        text += (
-            f" Other rows than {base}: difference to it, mean over pairs of runs with the same seed on one type of "
-            "processor, with its 95 % interval by Student's t."
-        )
+        text += f" Other rows than {base}: difference to it, {PAIRED}"
+        if any(found.interval for cell in results.cells.values() if (found := cell.published_difference)):
+            text += f" {PUBLISHED}"
     return text
 
 
@@ -112,7 +127,7 @@ def _marks(results: TableResults, show: Show) -> list[str]:
 
 def _record(results: TableResults, cell: CellResult, show: Show) -> dict[str, object]:
     spec, published, summary = results.spec, cell.published or Published(), cell.summary
-    values = {run.seed: _rounded(cell.values.get(run.seed), run.outcome) for run in cell.runs}
+    values = {run.seed: rounded(cell.values.get(run.seed), run.outcome) for run in cell.runs}
     mark = cell.mark
     marks = {"best": mark.best, "second": mark.second, "not_significantly_worse": mark.not_worse}
     marks["differs"] = bool(cell.differs)
@@ -126,17 +141,15 @@ def _record(results: TableResults, cell: CellResult, show: Show) -> dict[str, ob
         "metric": cell.column.metric or spec.metric,
         "unit": spec.metric_format.unit,
         "which_round": spec.which_round[results.preset],
-        "mean": _rounded(summary.mean if summary else None),
-        "std": _rounded(summary.std if summary else None),
+        "mean": rounded(summary.mean if summary else None),
+        "std": rounded(summary.std if summary else None),
         "n": len(cell.values),
         "n_planned": len(cell.runs),
         "status": cell.outcome,
         "marks": " ".join(word for word, applies in marks.items() if applies),
         "differs": "; ".join(cell.differs),
-        "processor": "; ".join(
-            sorted({r.processor for r in cell.runs if r.processor and not cell.column.average_of})
-        ),
-        "p_best_is_better": _rounded(mark.p),
+        "processor": "" if cell.column.average_of else _processors(cell),
+        "p_best_is_better": rounded(mark.p),
         "published_mean": published.mean,
         "published_std": published.std,
         "published_n": published.n,
@@ -147,22 +160,35 @@ def _record(results: TableResults, cell: CellResult, show: Show) -> dict[str, ob
     if spec.reproductions:
         others = cell.reproduced or Published()
         record |= {f"reproduced_{key}": getattr(others, key) for key in ("mean", "std", "n", "note", "seeds")}
-    return record | (_differences(cell) if show == "difference" else {})
+    return record | (differences(cell) if show == "difference" else {})
 
 
-def _differences(cell: CellResult) -> dict[str, object]:
+def _processors(cell: CellResult) -> str:
+    """The type of processor of all runs, or of each seed if there are several."""
+    by_seed = {run.seed: run.processor for run in cell.runs if run.value is not None}
+    if len(set(by_seed.values())) > 1:
+        return "; ".join(f"{seed}={processor}" for seed, processor in by_seed.items())
+    return next(iter(by_seed.values()), "")
+
+
+def differences(cell: CellResult) -> dict[str, object]:
+    """The difference to the base row, measured and published."""
     found = cell.difference
-    low, high = found.interval if found and found.interval else (None, None)
     return {
         "base": cell.base.row.key if cell.base else "",
-        "difference": _rounded(found.mean if found else None),
-        "difference_low": _rounded(low),
-        "difference_high": _rounded(high),
+        **limits("difference", found),
         "difference_n": found.n if found else 0,
-        "published_difference": _rounded(cell.published_difference),
+        **limits("published_difference", cell.published_difference),
     }
 
 
-def _rounded(value: float | None, otherwise: str = "") -> float | str:
+def limits(name: str, found: Difference | None) -> dict[str, object]:
+    """A difference with its interval, as three columns."""
+    low, high = (found.interval if found else None) or (None, None)
+    values = {name: found.mean if found else None, f"{name}_low": low, f"{name}_high": high}
+    return {key: rounded(value) for key, value in values.items()}
+
+
+def rounded(value: float | None, otherwise: str = "") -> float | str:
     """Six digits after the point: more than any test set resolves, and free of rounding noise."""
     return otherwise if value is None else round(value, 6)

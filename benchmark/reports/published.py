@@ -10,6 +10,7 @@ import pandas as pd
 from benchmark.errors import ConfigError
 from benchmark.experiments.spec import TableSpec
 from benchmark.paths import published_file
+from benchmark.reports.statistics import Summary
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,14 @@ class Published:
     def value(self) -> float | None:
         """The printed mean as a number."""
         return float(self.mean) if self.mean else None
+
+    @property
+    def summary(self) -> Summary | None:
+        """The printed mean, and its SD where the paper prints one with the number of runs."""
+        if not self.mean:
+            return None
+        n = int(self.n or 0)
+        return Summary(float(self.mean), float(self.std) if self.std and n > 1 else None, n)
 
     @property
     def values(self) -> dict[int, float]:

@@ -16,7 +16,7 @@ import pandas as pd
 from benchmark.experiments.plan import TunedValues
 from benchmark.experiments.spec import Column, Row, TableSpec
 from benchmark.reports.published import Published, published_cells
-from benchmark.reports.statistics import Difference, Mark, Summary, paired_difference, rank, summarise
+from benchmark.reports.statistics import Difference, Mark, Summary, paired_difference, rank, summarise, welch
 from benchmark.runs.status import RunState
 
 NOT_REACHED = "not reached"
@@ -114,10 +114,13 @@ class CellResult:
         return paired_difference({s: v for s, v in self.values.items() if s in same}, self.base.values)
 
     @property
-    def published_difference(self) -> float | None:
-        """The printed mean minus that of ``base``; None if one of them is missing."""
-        base = self.base.published_value if self.base else None
-        return None if base is None or self.published_value is None else round(self.published_value - base, 6)
+    def published_difference(self) -> Difference | None:
+        """The printed mean minus that of ``base``, with Welch's interval if both have an SD; None without both."""
+        if not (self.base and self.base.published and self.published):
+            return None
+        first, second = self.published.summary, self.base.published.summary
+        found = welch(first, second) if first and second else None
+        return found and replace(found, mean=round(found.mean, 6))  # 94.01 - 92.00 is 2.01
 
     @property
     def reproduced_difference(self) -> Difference | None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 
 import numpy as np
 import pandas as pd
@@ -36,13 +37,54 @@ def summarise(values: Sequence[float]) -> Summary:
     return Summary(float(array.mean()), float(array.std(ddof=1)) if len(array) > 1 else None, len(array))
 
 
+Interval = tuple[float, float]
+
+
 @dataclass(frozen=True)
 class Difference:
-    """Mean of n paired differences, with its 95 % interval by Student's t; None for one pair."""
+    """A mean difference; ``error`` is its standard error with ``freedom`` degrees of freedom, None where not known.
+
+    ``n``: number of pairs; 0 for the difference of independent means.
+    """
 
     mean: float
-    interval: tuple[float, float] | None
-    n: int
+    n: int = 0
+    error: float | None = None
+    freedom: float = 0.0
+
+    @property
+    def interval(self) -> Interval | None:
+        """95 % interval by Student's t; None for one pair."""
+        return self.interval_at(ALPHA)
+
+    def interval_at(self, alpha: float) -> Interval | None:
+        """Interval of level 1 - ``alpha``."""
+        if self.error is None:
+            return None
+        half = float(stats.t.ppf(1 - alpha / 2, self.freedom)) * self.error
+        return self.mean - half, self.mean + half
+
+    @property
+    def p(self) -> float | None:
+        """P-value of the two-sided t-test that the difference is zero; None for one pair."""
+        if self.error is None:
+            return None
+        if self.error == 0:  # no noise to compare with
+            return float(self.mean == 0)
+        return float(2 * stats.t.sf(abs(self.mean) / self.error, self.freedom))
+
+    def minus(self, other: "Difference") -> "Difference":
+        """This difference minus an independent one."""
+        return _independent(self.mean - other.mean, (self.error, self.freedom), (other.error, other.freedom))
+
+    def __str__(self) -> str:
+        """``+9.00 [+6.52, +11.48]``; without an interval ``+9.00``."""
+        return f"{self.mean:+.2f} {shown_interval(self.interval)}".rstrip()
+
+
+def shown_interval(interval: Interval | None) -> str:
+    """``[+6.52, +11.48]``, or nothing."""
+    return "[{:+.2f}, {:+.2f}]".format(*interval) if interval else ""
 
 
 def paired_difference(first: Mapping[int, float], second: Mapping[int, float]) -> Difference | None:
@@ -51,10 +93,47 @@ def paired_difference(first: Mapping[int, float], second: Mapping[int, float]) -
     if not differences:
         return None
     found = summarise(differences)
-    if found.std is None:
-        return Difference(found.mean, None, found.n)
-    half = float(stats.t.ppf(1 - ALPHA / 2, found.n - 1)) * found.std / found.n**0.5
-    return Difference(found.mean, (found.mean - half, found.mean + half), found.n)
+    error = None if found.std is None else found.std / found.n**0.5
+    return Difference(found.mean, found.n, error, found.n - 1)
+
+
+def welch(first: Summary, second: Summary) -> Difference:
+    """``first`` minus ``second``, taken for independent (Welch, Biometrika 34, 1947); no error without both SDs."""
+    parts = [(None if s.std is None else s.std / s.n**0.5, s.n - 1) for s in (first, second)]
+    return _independent(first.mean - second.mean, *parts)
+
+
+def _independent(mean: float, *parts: tuple[float | None, float]) -> Difference:
+    """A difference of independent estimates, given (standard error, degrees of freedom) of each.
+
+    The degrees of freedom are Satterthwaite's (Biometrics Bulletin 2, 1946).
+    """
+    squares = [(error**2, freedom) for error, freedom in parts if error is not None]
+    total = sum(square for square, _ in squares)
+    if len(squares) < len(parts) or total == 0:
+        return Difference(mean)
+    freedom = total**2 / sum(square**2 / freedom for square, freedom in squares)
+    return Difference(mean, 0, total**0.5, freedom)
+
+
+def holm(differences: Sequence[Difference | None]) -> list[Interval | None]:
+    """Intervals that exclude zero exactly where Holm's test rejects at 5 % (Scand. J. Statist. 6, 1979).
+
+    By p-value, the difference at place i (from 0) of m has level 1 - 0.05 / (m - i) as long as all before it are
+    rejected. The first that is not rejected gives its level to all after it. A difference without a p-value is no
+    member of the family and has None.
+    """
+    intervals: list[Interval | None] = [None] * len(differences)
+    family = [
+        (found.p, place, found) for place, found in enumerate(differences) if found and found.p is not None
+    ]
+    alpha, rejected = ALPHA, True
+    for rank, (p, place, found) in enumerate(sorted(family, key=itemgetter(0))):
+        if rejected:
+            alpha = ALPHA / (len(family) - rank)
+            rejected = p < alpha
+        intervals[place] = found.interval_at(alpha)
+    return intervals
 
 
 def p_better(best: Mapping[int, float], other: Mapping[int, float]) -> float | None:
@@ -181,6 +260,13 @@ def reported_value(
         if len(rounds) < which.n:
             raise ConfigError(f"which_round needs {which.n} evaluated rounds, the run has {len(rounds)}.")
         return float(np.mean([test[r] for r in rounds[-which.n :]]))
+    if which.rule == "mean_until":
+        early = [test[r] for r in rounds if 0 < r <= which.n]  # round 0 is the untrained model
+        if not early:
+            raise ConfigError(
+                f"which_round needs an evaluated round up to {which.n}; set evaluation.every lower."
+            )
+        return float(np.mean(early))
     held = {r: value for r, value in (validation or {}).items() if r in test}
     chooser = test if which.rule == "best_test" else held
     if not chooser:

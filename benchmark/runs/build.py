@@ -5,20 +5,21 @@ import os
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from benchmark.config.schedules import learning_rate
-from benchmark.config.schema import RunConfig
+from benchmark.config.schema import LossConfig, RunConfig
 from benchmark.engine import randomness
 from benchmark.engine.evaluation import ClientSamples
 from benchmark.engine.federation import FederatedRun
 from benchmark.engine.graphs import StepRecorder
 from benchmark.engine.state import Problem, Schedule
 from benchmark.errors import ConfigError, wrong
-from benchmark.models.flat import FlatModel
+from benchmark.models.flat import FlatModel, focal_loss
 from benchmark.models.networks import build_net, network_of
 from benchmark.models.pretrained import read_weights
 from benchmark.runs.data import RunData
@@ -213,6 +214,13 @@ def _build_model(config: RunConfig, method: Method, problem: Problem, device: to
         return randomness.generator(config.seed, f"heads/{purpose}", *ids)
 
     heads = asked_heads(method, net.feature_dim, problem.num_classes, len(problem.clients), generators)
-    return FlatModel(
+    model = FlatModel(
         net, heads, device=device, channels_last=config.precision.channels_last, amp=config.precision.amp
     )
+    if config.train.loss != LossConfig():
+        weights, C = config.train.loss.weights, problem.num_classes
+        if weights is not None and len(weights) != C:
+            raise ConfigError(wrong("train.loss.weights", list(weights), f"{C} numbers, one for each class"))
+        of_class = None if weights is None else torch.tensor(weights, device=device)
+        model.criterion = partial(focal_loss, gamma=config.train.loss.gamma, weights=of_class)
+    return model

@@ -11,7 +11,7 @@ import numpy as np
 import datasets
 from benchmark.config.schema import DatasetConfig, PathsConfig, RunConfig
 from benchmark.engine import randomness
-from benchmark.errors import ConfigError, StorageError, wrong
+from benchmark.errors import ConfigError, wrong
 from benchmark.models.networks import wanted_weights
 from benchmark.models.pretrained import fetch_weights
 from datasets.core.base import Dataset, Split
@@ -52,21 +52,9 @@ class RunData:
 
 
 def load_dataset(config: DatasetConfig, paths: PathsConfig) -> Dataset:
-    """The data set of a configuration, prepared if needed. Its arrays are compared with what was written.
-
-    They are read in full by the first run of a process, and again when a file has changed.
-    """
+    """The data set of a configuration, prepared if needed."""
     folders = (Path(folder) if folder else None for folder in (paths.data, paths.cache))
     return datasets.load(config.name, config.options, *folders)
-
-
-def require_unchanged(config: RunConfig, dataset: Dataset) -> None:
-    """Raise `StorageError` if the data set of a run is another one now than when the run was started."""
-    if load_dataset(config.dataset, config.paths).fingerprint != dataset.fingerprint:
-        raise StorageError(
-            f"{dataset.folder}: the prepared data were replaced while the run was at work. Give the same command "
-            "again; it starts the run again."
-        )
 
 
 def prepare_data(runs: Iterable[RunConfig]) -> None:
@@ -91,13 +79,8 @@ def prepare_data(runs: Iterable[RunConfig]) -> None:
         raise ConfigError("\n\n".join(problems))
 
 
-def load_data(config: RunConfig, folder: Path | None = None) -> RunData:
-    """Load the data of a run. The subsample is the same for all seeds; the split among clients depends on the seed.
-
-    Args:
-        config: The run.
-        folder: Where partitions are stored; None: nowhere.
-    """
+def load_data(config: RunConfig) -> RunData:
+    """Load the data of a run. The subsample is the same for all seeds; the split among clients depends on the seed."""
     dataset = load_dataset(config.dataset, config.paths)
     rng = randomness.generator(0, "subsample")
     wanted = config.dataset
@@ -105,9 +88,8 @@ def load_data(config: RunConfig, folder: Path | None = None) -> RunData:
     train = _subset(dataset.train, kept)
     seed = config.seed if config.partition.seed is None else config.partition.seed
     key = f"{dataset.name}:{dataset.fingerprint}:{wanted.train_per_class}"
-    partition = make_partition(
-        population(dataset, train), config.partition.name, config.partition.parameters, seed, key, folder
-    )
+    people = population(dataset, train)
+    partition = make_partition(people, config.partition.name, config.partition.parameters, seed, key)
     rest = partition.unassigned() if wanted.rest == "test" else np.arange(0)
     labels = np.concatenate([dataset.test.labels, train.labels[rest]])
     kept = _per_class(labels, wanted.test_per_class, rng, "dataset.test_per_class")

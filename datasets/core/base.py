@@ -1,6 +1,6 @@
 """What a data set is: arrays, names, normalisation, and the error of a user's mistake in them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -107,6 +107,8 @@ class Built(Generic[AnyPart]):
             images.
         note: Which data set is replaced by which stand-in, or a remark on the files; often empty.
         expected: Published counts for `data check`; empty if they are not known. `published` makes them.
+        files: Raw files that the builder has read, and folders whose content matters. If one of them changes, the set
+            is prepared anew. Listed images belong to them anyway.
     """
 
     train: AnyPart
@@ -118,6 +120,7 @@ class Built(Generic[AnyPart]):
     std: tuple[float, ...] | None = None
     note: str = ""
     expected: Expected = ()
+    files: Iterable[Path] = ()
 
     def rows(self, part: str, label: str = "", group: str = "") -> npt.NDArray[np.bool_]:
         """Which images of a part belong to a class and to an attribute or source, bool [N]; "" means all."""

@@ -17,9 +17,11 @@ import numpy as np
 from rich.console import Console
 from rich.progress import track
 
+from benchmark import code
 from benchmark.system import usable_cores
 from datasets.core.base import PARTS, RawDataset, Split
 from datasets.core.images import BadImage, Files, ListedDataset, ToSquare
+from datasets.core.raw import stats
 
 CHUNK = 32
 """Files that a thread decodes between two reports."""
@@ -35,7 +37,9 @@ def decode_into(listed: ListedDataset, folder: Path, name: str) -> RawDataset:
         BadImage: A file cannot be decoded, or not into the shape. The folder stays, for the next call.
         OSError: The folder cannot be written.
     """
-    signature, content = folder / "signature", listed.signature()
+    paths = (str(path.absolute()) for path in (*listed.train.paths, *listed.test.paths))
+    signature = folder / "signature"
+    content = code.of([repr(listed.decode), listed.shape, stats(Path("/"), paths)])
     if not signature.exists() or signature.read_text() != content:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)

@@ -71,6 +71,7 @@ class RawFolder(Place):
         """Content of a file, unpacked; with the published checksum if ``verify``."""
         path, size = self.path(name), self.tree.files[name].size
         content = path.read_bytes()
+        self.files.append(path)
         if not content:
             raise self.bad(name, "is empty (0 bytes)")
         if path.suffix == ".gz":

@@ -52,11 +52,15 @@ class Tree:
 
 @dataclass(frozen=True)
 class Place:
-    """The folder of a data set: the one that is there, or the recommended one if none is."""
+    """The folder of a data set: the one that is there, or the recommended one if none is.
+
+    ``files`` are those whose content was read through it, for `Built.files`.
+    """
 
     tree: Tree
     root: Path
     folder: Path
+    files: list[Path] = field(default_factory=list)
 
     def require(self, names: Collection[str]) -> dict[str, Path]:
         """The files and folders of these names in it, compared by `Tree.same`. `DataError` if some are missing."""

@@ -3,7 +3,6 @@
 A builder lists files and labels, and nothing is decoded before the list is checked.
 """
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +19,8 @@ IMAGENET_STD = (0.229, 0.224, 0.225)
 
 FORMATS = ("JPEG", "PNG", "BMP", "TIFF")
 """Kinds of files that are decoded, whatever their names say. For others Pillow may start another program."""
+
+SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff")
 
 MAX_PIXELS = 2**26
 """Images of more pixels are refused before they are decoded: a small file may need gigabytes of memory."""
@@ -151,14 +152,3 @@ class ListedDataset(Built[Files]):
     def shape(self) -> tuple[int, int, int]:
         """Channels, height and width of all images."""
         return self.decode.channels, self.decode.size, self.decode.size
-
-    def signature(self) -> str:
-        """Digest of the list, of the files' sizes and times, and of how they are decoded."""
-        digest = hashlib.sha256(repr((self.decode, self.shape)).encode())
-        for path in (*self.train.paths, *self.test.paths):
-            try:
-                stat = path.stat()
-            except OSError as error:
-                raise BadImage(path, f"cannot be read ({error.strerror})") from error
-            digest.update(f"{path}\0{stat.st_size}\0{stat.st_mtime_ns}\n".encode())
-        return digest.hexdigest()

@@ -12,6 +12,7 @@ from datasets.core.folders import Place, first_names
 
 def read_text(place: Place, path: Path, expected: str) -> str:
     """Content of a list of images, which is UTF-8; `expected` says what it should be, for messages."""
+    place.files.append(path)
     try:
         text = path.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -2,8 +2,9 @@
 
 A prepared set is a folder `<cache>/<name>-<hash>/` with `train_images.npy`, `train_labels.npy`, ... and `done.json`.
 The folder appears by one rename when all is written, so an interrupted preparation is never read. The hash covers the
-name and the options: other options are another set, beside the first. done.json notes these, the builder's code and the
-raw files; if one of them is another now, the set is stale and prepared anew.
+name and the options: other options are another set, beside the first. done.json notes these, the builder's code, the
+raw files, and sizes and fingerprint of the arrays. If options, code or raw files are others now, the set is stale and
+prepared anew. If the arrays are, it is damaged.
 """
 
 import contextlib
@@ -43,8 +44,7 @@ from datasets.core.registry import RegisteredDataset, get, parse
 
 MARKER = "done.json"
 
-_ADVICE = {errno.ENOSPC: "free some space", errno.EDQUOT: "free some space",
-           errno.EFBIG: "ask for fewer or smaller images", errno.ENOMEM: "ask for fewer or smaller images"}  # fmt: skip
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 _log = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ class DamagedError(DataError):
 
 
 class StaleError(DamagedError):
-    """A prepared set is not what the builder would make of the raw files today."""
+    """A prepared set is not what the builder would make today."""
 
 
 @dataclass(frozen=True)
@@ -112,28 +112,11 @@ def load(
     """
     place = locate(name, options, root, cache)
     try:
-        data = _verified(place)
+        data = check(place, whole=False)
     except StaleError as error:
         _log.warning("%s", error)
         data = None
     return data or _prepare(place)
-
-
-_VERIFIED: dict[Path, list[tuple[str, int, int, int, int]]] = {}
-"""Name, inode, size and times of the files of each prepared set that this process has verified."""
-
-
-def _verified(place: Location) -> Dataset | None:
-    """As `check`, but a set whose files are those that this process has verified is not read again."""
-    there = os.scandir(place.folder) if place.folder.is_dir() else ()
-    stats = sorted((entry.name, entry.stat()) for entry in there)
-    # The time of the last change of content can be set at will, that of the file's entry cannot.
-    state = [(name, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns) for name, stat in stats]
-    if _VERIFIED.get(place.folder) == state:
-        return _open(place)
-    data = check(place)
-    _VERIFIED[place.folder] = state
-    return data
 
 
 def prepare(place: Location, force: bool = False) -> Dataset:
@@ -145,36 +128,33 @@ def prepare(place: Location, force: bool = False) -> Dataset:
     return data or _prepare(place, force)
 
 
-def check(place: Location) -> Dataset | None:
-    """A prepared set, read in full and compared with its fingerprint; None if it is not prepared.
+def check(place: Location, whole: bool = True) -> Dataset | None:
+    """The prepared set, compared with what was written; None if it is not prepared.
+
+    Compared are options, code of the builder, size and time of raw files, and size of arrays. ``whole``: also the
+    content of all raw files and arrays.
 
     Raises:
-        StaleError: Its builder or its raw files have changed.
-        DamagedError: Its files are not what was written.
+        StaleError: It is not what the builder would make today.
+        DamagedError: Its arrays are not what was written.
     """
-    if why := _why_stale(place):
+    marker = _read_marker(place.folder)
+    if marker is None:
+        return None
+    why = "" if marker["identity"] == place.identity else "the folder has the set of other options"
+    if why := why or _why_stale(place.folder, marker, place.root, whole):
         raise StaleError(f"{place.entry.name}: {why}. The arrays in {place.folder} are prepared anew.")
-    data = _open(place)
-    if data is not None and (now := fingerprint(data)) != data.fingerprint:
+    data = _open(place, marker)
+    if whole and (now := fingerprint(data)) != data.fingerprint:
         raise _damaged(place, f"fingerprint: got {now[:16]}...; expected {data.fingerprint[:16]}...")
     return data
 
 
-def _why_stale(place: Location) -> str:
-    """Why a prepared set is not the one that belongs there; empty if it is, or if nothing is there."""
-    marker = _read_marker(place.folder)
-    if marker is None:
-        return ""
-    if other := [key for key, value in place.identity.items() if marker["identity"].get(key) != value]:
-        return f"{place.folder / MARKER} is that of another set ({', '.join(other)})"
-    return _changed(place.folder, marker, place.root)
-
-
-def _changed(folder: Path, marker: dict[str, Any], root: Path) -> str:
+def _why_stale(folder: Path, marker: dict[str, Any], root: Path, whole: bool = False) -> str:
     """What has changed since the set in the folder was prepared, of its builder's code and its raw files."""
     if files := code.changed(marker["code"]):
         return f"the code of its builder has changed ({', '.join(files)})"
-    why, notes = raw.difference(root, marker["raw"])
+    why, notes = raw.difference(root, marker["raw"], whole)
     if notes != marker["raw"]:
         # The same content with other times, as of a copy: it is not read again next time.
         with contextlib.suppress(OSError), replacing(folder / MARKER) as beside:
@@ -187,13 +167,13 @@ def current_fingerprint(folder: Path) -> str | None:
     marker = _read_marker(folder)
     if marker is None:
         return None
-    return "" if _changed(folder, marker, Path(marker["root"])) else str(marker["fingerprint"])
+    return "" if _why_stale(folder, marker, Path(marker["root"])) else str(marker["fingerprint"])
 
 
 def is_prepared(place: Location) -> bool:
     """Whether `load` would find the set prepared and its files complete; the content of arrays is not read."""
     try:
-        return not _why_stale(place) and _open(place) is not None
+        return check(place, whole=False) is not None
     except DamagedError:
         return False
 
@@ -220,20 +200,16 @@ def _prepare(place: Location, force: bool = False) -> Dataset:
         # A kill releases the lock.
         held = FileLock(place.folder.with_name(f".{place.folder.name}.lock")).acquire()
     with held:
-        # Otherwise another process was faster.
-        if force or _read_marker(place.folder) is None or _why_stale(place):
-            with raw.opened_files() as opened:
-                built = place.entry.build(place.options, place.root)
+        if force or not is_prepared(place):  # otherwise another process was faster
+            built = place.entry.build(place.options, place.root)
             validate(place.entry.name, built)
-            if isinstance(built, ListedDataset):
-                opened |= {str(path) for part in (built.train, built.test) for path in part.paths}
-            files = raw.listing(place.root, opened)
+            files = raw.stats(place.root, raw.names_of(place.root, built))
             with _writing(place):
                 _replace(place, built, files)
-    data = _open(place)
-    if data is None:
+    marker = _read_marker(place.folder)
+    if marker is None:
         raise DataError(f"{place.folder} vanished while it was prepared; does another program delete it?")
-    return data
+    return _open(place, marker)
 
 
 def _replace(place: Location, built: RawDataset | ListedDataset, files: dict[str, list[int]]) -> None:
@@ -250,9 +226,8 @@ def _replace(place: Location, built: RawDataset | ListedDataset, files: dict[str
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir()
     try:
-        notes = {name: [*about, code.of_file(place.root / name)] for name, about in files.items()}
-        _write(partial, place, built, notes)
-        if raw.listing(place.root, files) != files:
+        _write(partial, place, built, raw.noted(place.root, files))
+        if raw.stats(place.root, files) != files:
             raise DataError(
                 f"{place.entry.name}: raw files below {place.root} changed while they were prepared. Give the same "
                 "command again when they do not change any more."
@@ -273,10 +248,10 @@ def _writing(place: Location) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        advice = _ADVICE.get(error.errno or 0, "make it writable, or set FEDTABLES_CACHE to another folder")
+        free = "free some space" if error.errno in _FULL else "make it writable"
         raise DataError(
             f"{place.entry.name}: cannot write the prepared arrays under {place.folder.parent} "
-            f"({error.strerror or error}); {advice}."
+            f"({error.strerror or error}). Please {free}, or set FEDTABLES_CACHE to another folder."
         ) from error
 
 
@@ -288,14 +263,14 @@ def _write(folder: Path, place: Location, built: RawDataset, notes: raw.Notes) -
         path = folder / f"{name}.npy"
         if not path.exists():  # images that were decoded are there
             np.save(path, array, allow_pickle=False)
-        sizes[name] = {"bytes": path.stat().st_size}
+        sizes[name] = path.stat().st_size
     marker = {
         "identity": place.identity,
         "code": code.builder(place.entry.builder.__module__),
         "root": str(place.root),
         "raw": notes,
         "fingerprint": fingerprint(data),
-        "arrays": sizes,
+        "bytes": sizes,
         **{key: getattr(data, key) for key in ("name", *NAMES, "note", "expected")},
     }
     (folder / MARKER).write_text(json.dumps(marker, indent=1), encoding="utf-8")
@@ -311,41 +286,30 @@ def _read_marker(folder: Path) -> dict[str, Any] | None:
     """The content of done.json; None if it is missing or unreadable, so that the set is prepared anew."""
     try:
         marker = json.loads((folder / MARKER).read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError, ValueError):  # ValueError: not JSON, or not text
+    except (OSError, ValueError):  # ValueError: not JSON, or not text
         return None
-    except OSError as error:
-        raise DataError(f"cannot read {folder / MARKER} ({error.strerror}); set FEDTABLES_CACHE.") from error
-    complete = isinstance(marker, dict) and {"identity", "code", "raw", "arrays"} <= marker.keys()
+    complete = isinstance(marker, dict) and {"identity", "code", "raw", "bytes"} <= marker.keys()
     return marker if complete else None
 
 
-def _open(place: Location) -> Dataset | None:
-    """The prepared set with its arrays memory-mapped, None if it is not prepared; `DamagedError` as `check`.
-
-    Sizes of files are compared with what was written. This is cheap; their content is not read.
-    """
-    marker = _read_marker(place.folder)
-    if marker is None:
-        return None
-    arrays, damage = {}, []
-    for name, written in marker["arrays"].items():
-        path = place.folder / f"{name}.npy"
-        try:
-            size = path.stat().st_size
-            if size != written["bytes"]:
-                damage.append(f"{path.name}: got {size:,} bytes; expected {written['bytes']:,}")
-            else:
-                arrays[name] = np.load(path, mmap_mode="r", allow_pickle=False)
-        except FileNotFoundError:
-            damage.append(f"{path.name} is missing")
-        except ValueError as error:
-            damage.append(f"{path.name} is not a readable array ({error})")
-    if damage:
-        raise _damaged(place, "; ".join(damage))
+def _open(place: Location, marker: dict[str, Any]) -> Dataset:
+    """The prepared set with its arrays memory-mapped. `DamagedError` if one is missing or of another size."""
+    paths = {name: place.folder / f"{name}.npy" for name in marker["bytes"]}
+    sizes = {name: path.stat().st_size if path.exists() else 0 for name, path in paths.items()}
+    wrong = [name for name, size in marker["bytes"].items() if sizes[name] != size]
+    if wrong:
+        texts = (
+            f"{name}.npy: got {sizes[name]:,} bytes; expected {marker['bytes'][name]:,}" for name in wrong
+        )
+        raise _damaged(place, "; ".join(texts))
+    try:
+        arrays = {name: np.load(path, mmap_mode="r", allow_pickle=False) for name, path in paths.items()}
+    except ValueError as error:
+        raise _damaged(place, f"not a readable array ({error})") from error
     said: dict[str, Any] = {key: tuple(marker[key]) for key in NAMES}
     said |= {part: Split(*(arrays.get(f"{part}_{field}") for field in FIELDS)) for part in PARTS}  # type: ignore[arg-type]
     said |= {key: marker[key] for key in ("name", "fingerprint", "code", "note")}
-    said["expected"] = tuple(tuple(item) for item in marker["expected"])
+    said["expected"] = tuple(map(tuple, marker["expected"]))
     if marker["raw"] and not any((place.root / name).exists() for name in marker["raw"]):
         gone = "The raw files are gone, so that it cannot be compared with them."
         said["note"] = f"{said['note']} {gone}".strip()

@@ -1,78 +1,66 @@
-"""The raw files that a data set was made of: noted while its builder reads them, and compared before it is used again.
+"""The raw files that a data set was made of: compared before its prepared arrays are used again."""
 
-Noted are the files that the builder opens below the data root, and the files beside them with the same endings, so that
-an image which is added to a folder is seen as well.
-"""
-
-import contextlib
 import os
-import sys
-from collections import defaultdict
-from collections.abc import Collection, Iterator
-from contextvars import ContextVar
+import stat
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from benchmark.code import of_file
+from benchmark import code
+from datasets.core.base import Built
+from datasets.core.folders import listing
+from datasets.core.images import SUFFIXES, ListedDataset
 
 Notes = dict[str, list[Any]]
-"""Name relative to the data root -> [size in bytes, time of the last change in ns, SHA-256]."""
+"""Name -> [size in bytes, time of the last change in ns, SHA-256].
 
-_opened: ContextVar[set[str] | None] = ContextVar("opened", default=None)
-
-
-def _audit(event: str, arguments: tuple[Any, ...]) -> None:
-    names = _opened.get() if event == "open" else None
-    if names is not None and isinstance(arguments[0], str | bytes | os.PathLike):
-        names.add(str(Path(os.fsdecode(arguments[0])).absolute()))
+The content of a folder are the names of the images and folders in it.
+"""
 
 
-# A builder may use any library to read. Python reports to this function whatever a library opens.
-sys.addaudithook(_audit)
+def names_of(root: Path, built: Built[Any]) -> list[str]:
+    """What a builder read, relative to ``root``: the files that it returned, its images, and the folders of these."""
+    paths = dict.fromkeys(built.files)
+    if isinstance(built, ListedDataset):
+        images = [*built.train.paths, *built.test.paths]
+        # A folder is noted so that an image which is added to it is seen as well.
+        paths |= dict.fromkeys([*images, *(path.parent for path in images)])
+    return [(path.relative_to(root) if path.is_relative_to(root) else path).as_posix() for path in paths]
 
 
-@contextlib.contextmanager
-def opened_files() -> Iterator[set[str]]:
-    """The absolute paths of all files that are opened inside the ``with``."""
-    names: set[str] = set()
-    before = _opened.set(names)
-    try:
-        yield names
-    finally:
-        _opened.reset(before)
+def stats(root: Path, names: Iterable[str]) -> dict[str, list[int]]:
+    """Size and time of those files and folders that are there."""
+    found = {}
+    for name in names:
+        try:
+            about = os.stat(root / name)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        found[name] = [0 if stat.S_ISDIR(about.st_mode) else about.st_size, about.st_mtime_ns]
+    return found
 
 
-def listing(root: Path, names: Collection[str]) -> dict[str, list[int]]:
-    """Size and time of files relative to ``root``: those of ``names``, and those beside them with the same endings.
-
-    Names may be relative to ``root`` or paths; paths of other folders are left out.
-    """
-    endings: dict[Path, set[str]] = defaultdict(set)
-    for path in (root / name for name in names):
-        if path.is_relative_to(root):
-            endings[path.parent.relative_to(root)].add(path.suffix)
-    files = {}
-    for folder, kinds in endings.items():
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(root / folder) as entries:
-            for entry in entries:
-                if Path(entry.name).suffix in kinds and not entry.name.startswith(".") and entry.is_file():
-                    stat = entry.stat()
-                    files[(folder / entry.name).as_posix()] = [stat.st_size, stat.st_mtime_ns]
-    return files
+def noted(root: Path, files: dict[str, list[int]]) -> Notes:
+    """The notes on files that had these sizes and times."""
+    return {name: [*about, _digest(root / name)] for name, about in files.items()}
 
 
-def difference(root: Path, notes: Notes) -> tuple[str, Notes]:
+def difference(root: Path, notes: Notes, whole: bool = False) -> tuple[str, Notes]:
     """(what has changed since the notes were made, in words; notes with today's times).
 
-    Nothing has changed if only times have, or if all files are gone: prepared arrays can be used without them.
+    The content is read of files whose size or time has changed, or of all (``whole``). Nothing has changed if all files
+    are gone: prepared arrays can be used without them.
     """
-    there = listing(root, notes)
-    before = {name: about[:2] for name, about in notes.items()}
-    if not there or there == before:
-        return "", notes
-    for name in sorted(notes.keys() | there.keys()):
-        if name not in there or name not in notes:
-            return f"{root / name} is {'new' if name in there else 'gone'}", notes
-        if there[name] != before[name] and of_file(root / name) != notes[name][2]:
+    there = stats(root, notes)
+    for name, (*before, digest) in notes.items() if there else ():
+        if name not in there:
+            return f"{root / name} is gone", notes
+        if (whole or there[name] != before) and _digest(root / name) != digest:
             return f"{root / name} has changed", notes
-    return "", {name: [*about, notes[name][2]] for name, about in there.items()}
+    return "", {name: [*there.get(name, about[:2]), about[2]] for name, about in notes.items()}
+
+
+def _digest(path: Path) -> str:
+    if not path.is_dir():
+        return code.of_file(path)
+    return code.of([name for name in listing(path) if name.lower().endswith(("/", ".npy", *SUFFIXES))])

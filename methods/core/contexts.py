@@ -53,6 +53,7 @@ class Federation:
         heads: Initial vectors of the heads that :meth:`Rule.heads` asked for, by key.
         generators: Generators of the rule that is set up.
         steps: ``steps(n)`` is how many local steps a client with n samples takes in a round.
+        batch_size: Samples in a local step.
     """
 
     num_clients: int
@@ -65,6 +66,7 @@ class Federation:
     heads: Mapping[str, Tensor]
     generators: Generators
     steps: Callable[[int], int]
+    batch_size: int
 
 
 @dataclass(frozen=True)
@@ -149,6 +151,7 @@ class Phase:
         epochs: Number of epochs, or ``steps`` of steps; both None: those of the run.
         lr: Rate; None: that of the run.
         losses: Whether extra losses are on.
+        body_eval: Whether the body is in evaluation mode: no dropout, and BatchNorm's statistics as they are.
     """
 
     groups: tuple[str, ...] | None = None
@@ -156,6 +159,7 @@ class Phase:
     steps: int | None = None
     lr: float | None = None
     losses: bool = True
+    body_eval: bool = False
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from numpy.random import Generator
 from pydantic import Field
-from torch import Tensor, nn
+from torch import Tensor
 
 from benchmark.heterogeneity import triplets as triplets_of
 from methods.core.contexts import (
@@ -32,6 +32,7 @@ from methods.core.contexts import (
     State,
 )
 from methods.core.rules import ClientRule, MethodError, VariantRule, register
+from methods.shared.linear import default_linear
 from methods.shared.triplets import (
     AI,
     CI,
@@ -61,7 +62,8 @@ class FedDiverse(VariantRule, PreTrained):
     smallest_gap | first class that has samples; ``body`` whose features the attribute head reads where C > 2: those of
     the pivot class's biased model | each class's own; ``normalise`` l1: each triplet by its sum | rows_l2: each
     dimension by its sum over clients, then each client by its norm; ``start`` dimension of a triple, rotate | random;
-    ``third`` client by the absolute | signed triple product; ``last`` triple of a round cut at kappa | whole.
+    ``last`` triple of a round cut at kappa | whole. ``third`` client by the signed triple product (paper and code) |
+    its absolute value (with which the shares of Appendix F come out).
     """
 
     reference = {
@@ -72,7 +74,6 @@ class FedDiverse(VariantRule, PreTrained):
         "body": "own",
         "normalise": "rows_l2",
         "start": "random",
-        "third": "signed",
         "last": "whole",
     }
 
@@ -88,7 +89,7 @@ class FedDiverse(VariantRule, PreTrained):
     body: Literal["pivot", "own"] = "pivot"
     normalise: Literal["l1", "rows_l2"] = "l1"
     start: Literal["rotate", "random"] = "rotate"
-    third: Literal["absolute", "signed"] = "absolute"
+    third: Literal["signed", "absolute"] = "signed"
     last: Literal["cut", "whole"] = "cut"
 
     # Before round 0 ---------------------------------------------------------------------------------------------
@@ -102,7 +103,7 @@ class FedDiverse(VariantRule, PreTrained):
         if self.triplets == "known":
             return {}
         keys = [ATTRIBUTE, *(f"feddiverse/class{y}" for y in range(num_classes) if num_classes > 2)]
-        return {key: _two_way(feature_dim, generators(key)) for key in keys}
+        return {key: default_linear(feature_dim, 2, generators(key)) for key in keys}
 
     def setup(self, clients: ClientPool) -> State:
         """No state yet. MethodError if triplets are known and the data have no attributes."""
@@ -199,7 +200,7 @@ class FedDiverse(VariantRule, PreTrained):
         # A head that tells the two groups of the pivot class apart: 0 for G, 1 for g.
         labels = torch.full_like(y, -1)
         labels[y == pivot] = (~biased[pivot][1]).to(y)
-        phase = Phase(groups=("head",), steps=self.tau_a + int(self.extra_step))
+        phase = Phase(groups=("head",), steps=self.tau_a + int(self.extra_step), body_eval=True)
         head = Head(ATTRIBUTE, probe.heads[ATTRIBUTE])
         w = probe.train(self._rules(), phase, "feddiverse/attribute", biased[pivot][0], head, labels)
         head = Head(ATTRIBUTE, w[probe.body_size :])
@@ -233,16 +234,6 @@ class FedDiverse(VariantRule, PreTrained):
 
     def _rules(self, *rules: ClientRule) -> list[ClientRule]:
         return [*rules, *([Balanced()] if self.setup_sampling == "balanced" else [])]
-
-
-def _two_way(feature_dim: int, rng: np.random.Generator) -> nn.Module:
-    """Linear(h, 2), values uniform in +-1/sqrt(h) as torch's default, drawn from ``rng``."""
-    head = nn.utils.skip_init(nn.Linear, feature_dim, 2)
-    bound = feature_dim**-0.5
-    with torch.no_grad():
-        for parameter in head.parameters():
-            parameter.copy_(torch.from_numpy(rng.uniform(-bound, bound, tuple(parameter.shape))))
-    return head
 
 
 def _answers(probe: ClientProbe, model: FrozenModel, where: Tensor) -> Tensor:

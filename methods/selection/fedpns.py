@@ -11,6 +11,7 @@ authors' code (``variant: reference``), without its condition on a test set at t
 """
 
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 from numpy.random import Generator
@@ -28,17 +29,18 @@ class FedPNS(VariantRule, Selection):
     """Clients that were flagged for slowing down a round are chosen less often.
 
     ``alpha``, ``beta``: a flagged client loses min((f/s + beta)^alpha, ``cap``) of its probability, where it was
-    flagged in f of its s rounds; ``min_keep``: how many updates are never flagged; ``drop_flagged``: whether flagged
-    updates are left out of the round's mean.
+    flagged in f of its s rounds; ``min_keep``: how many updates are never flagged. ``weights`` of the round's mean:
+    the method's own | probability, the pr_k after the round's flags (FedDiverse's code) | drop, the method's
+    own without the flagged updates.
     """
 
-    reference = {"cap": 1.0, "min_keep": 8, "drop_flagged": True}
+    reference = {"cap": 1.0, "min_keep": 8, "weights": "drop"}
 
     alpha: float = Field(gt=0)
     beta: float = Field(ge=0)
     cap: float = Field(default=0.99, gt=0, le=1)
     min_keep: int = Field(default=1, ge=1)
-    drop_flagged: bool = False
+    weights: Literal["method", "probability", "drop"] = "method"
 
     def watches(self, round: int) -> bool:
         """The updates of all rounds."""
@@ -73,13 +75,16 @@ class FedPNS(VariantRule, Selection):
 
     @property
     def reweighs(self) -> bool:
-        """Whether flagged updates are dropped."""
-        return self.drop_flagged
+        """Whether the weights of the round's mean depend on flags."""
+        return self.weights != "method"
 
     def reweigh(self, ids: Sequence[int], updates: Tensor, p: np.ndarray, state: State) -> np.ndarray:
-        """Weight 0 for flagged updates; the others' grow in proportion, so that the sum stays."""
+        """The probabilities after this round's flags, or 0 for flagged updates; the sum stays that of ``p``."""
         kept = np.array(p, dtype=np.float64)
-        kept[self._flagged(updates)] = 0
+        if self.weights == "probability":
+            kept = np.array(self.observe(ids, updates, state)["pr"])[list(ids)]
+        else:
+            kept[self._flagged(updates)] = 0
         return kept * (p.sum() / kept.sum()) if kept.sum() else p
 
     def measures(self, state: State) -> dict[str, float]:

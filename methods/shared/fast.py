@@ -77,7 +77,7 @@ class _IntraClass(torch.autograd.Function):
 
 
 def inter_class(z: Tensor, y: Tensor, g: Tensor, share: Tensor, nearness: Tensor) -> Tensor:
-    """`methods.fedmr.inter_class`; ``share`` and ``nearness`` are the `pairs` of its classes C."""
+    """`methods.fedmr.inter_class`; ``share`` and ``nearness`` are the `pairs` of its classes."""
     away = torch.cdist(z, g, compute_mode="donot_use_mm_for_euclid_dist")  # [B, C]
     N = (y[:, None] == torch.arange(len(g), device=y.device)).sum(0)
     # torch's loss is weight[c_i]/C times the sum over c_j != c_i of max(0, s_cj - s_ci).
@@ -85,7 +85,10 @@ def inter_class(z: Tensor, y: Tensor, g: Tensor, share: Tensor, nearness: Tensor
     return F.multi_margin_loss(s, y, margin=0, weight=share / N, reduction="sum")
 
 
-def pairs(classes: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """For a mask [C] of n classes: 1/(n (n - 1)) for each, else 0; and 0 for each, else less than any distance."""
-    n = classes.sum(dtype=dtype)
-    return classes / (n * (n - 1)).clamp_min(1), classes.log().clamp_min(-1e30)
+def pairs(own: Tensor, classes: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """For masks [C] of m classes c_i, and of n classes c_j that hold them.
+
+    1/(m (n - 1)) for each of the m, else 0; and 0 for each of the n, else less than any distance.
+    """
+    m, n = own.sum(dtype=dtype), classes.sum(dtype=dtype)
+    return own / (m * (n - 1)).clamp_min(1), classes.log().clamp_min(-1e30)

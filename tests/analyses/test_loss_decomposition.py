@@ -141,7 +141,7 @@ def test_the_settings_of_the_figure(preset: str) -> None:
 
 def test_measured_rows(tmp_path: Path) -> None:
     """Three lines for each alpha and seed, of other draws. Without a margin both trainings are the same."""
-    data = measure(Experiment.of(TINY), "quick", {}, tmp_path)
+    data = measure(Experiment.of(TINY), "quick", {})
     ways = [("naive", "mean"), ("naive", "principal"), ("margin", "mean")]
     keys = [(alpha, seed, *way) for alpha in (100, 0.1) for seed in (0, 1) for way in ways]
     assert list(data[["alpha", "seed", "training", "aggregation"]].itertuples(index=False, name=None)) == keys
@@ -150,7 +150,7 @@ def test_measured_rows(tmp_path: Path) -> None:
     assert (data[["shift_loss", "aggregation_loss"]] >= 0).all(axis=None)
     # The two aggregations of the naive training share their local models.
     assert data["local_loss"].nunique() == 8
-    data = measure(Experiment.of({**TINY, "lam": 0, "alphas": [1]}, 1), "quick", {}, tmp_path)
+    data = measure(Experiment.of({**TINY, "lam": 0, "alphas": [1]}, 1), "quick", {})
     naive, _, margin = (data.iloc[i].drop(["training", "aggregation"]) for i in range(3))
     assert (naive == margin).all()
 
@@ -183,14 +183,14 @@ def test_a_diverged_round_says_where(tmp_path: Path) -> None:
     settings = RUN | {"train": {"rounds": 1, "epochs": 3, "batch_size": 10, "lr": 1e30}}
     options = Experiment.of({**TINY, "settings": settings, "alphas": [100]})
     with pytest.raises(ConfigError, match=r"alpha 100, seed 0: .*client 0"):
-        measure(options, "quick", {}, tmp_path)
+        measure(options, "quick", {})
 
 
 # Drawing -----------------------------------------------------------------------------------------------------------
 
 
 def test_four_curves() -> None:
-    """What is drawn: values, spread, colours and lines, for made-up numbers."""
+    """What is drawn: values, spread, colours and lines, for made-up numbers; dotted: the means with their signs."""
     values = [("naive", "mean", 4.0, 3.0), ("naive", "principal", 4.0, 2.0), ("margin", "mean", 1.0, 0.5)]
     rows = [
         (alpha, seed, *way, shift * scale + seed, change * scale + seed)
@@ -200,7 +200,8 @@ def test_four_curves() -> None:
     ]
     columns = ["alpha", "seed", "training", "aggregation", "shift_loss", "aggregation_loss"]
     _, (axis,) = panels(1, 1)
-    draw(axis, pd.DataFrame(rows, columns=columns))
+    data = pd.DataFrame(rows, columns=columns)
+    draw(axis, data.assign(shift_signed=data["shift_loss"], aggregation_signed=-data["aggregation_loss"]))
     red, blue = "firebrick", "steelblue"
     expected = [(4.0, red, "--"), (1.0, red, "-"), (3.0, blue, "--"), (2.0, blue, "-")]
     for (line, _, (bars,)), (first, colour, style) in zip(axis.containers, expected, strict=True):
@@ -208,10 +209,12 @@ def test_four_curves() -> None:
         assert (to_rgb(line.get_color()), line.get_linestyle()) == (to_rgb(colour), style)
         heights = [float(segment[1, 1] - segment[0, 1]) for segment in bars.get_segments()]
         assert heights == pytest.approx([2 * np.sqrt(2)] * 2)  # the sample standard deviation of -1 and 1
+    dotted = [list(line.get_ydata()) for line in axis.lines if line.get_linestyle() == ":"]
+    assert dotted == [[4, 8], [1, 2], [-3, -6], [-2, -4]] and axis.get_ylim()[0] < -6
     assert [label.get_text() for label in axis.get_xticklabels()] == ["100", "0.1"]
 
 
 def test_the_drawing_measures_what_it_draws(tmp_path: Path) -> None:
     drawing = loss_decomposition(replace(request(load_figure(SETTINGS), tmp_path, **TINY), seeds=1))
-    assert drawing.data.equals(measure(Experiment.of(TINY, 1), "quick", {}, tmp_path / "partitions"))
-    assert "One seed." in drawing.remarks and "digits in place of Retina; tiny_mlp" in drawing.remarks[1]
+    assert drawing.data.equals(measure(Experiment.of(TINY, 1), "quick", {}))
+    assert "One seed." in drawing.remarks and "digits in place of Retina; tiny_mlp" in drawing.remarks[2]

@@ -1,6 +1,5 @@
 """FedDiverse's Table 2 from records written by hand: 24 clients of 10 samples, 9 per round, in the quick preset."""
 
-import json
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -40,18 +39,17 @@ def cost(rounds: Iterable[int], **values: float) -> list[Record]:
     return [Record(t, "cost", "all", metric, value) for t in rounds for metric, value in values.items()]
 
 
+META = {"clients": {"counts": [[size] for size in SIZES]}}
+
+
 def write(
     folder: Path, row: str, records: Sequence[Record], seeds: Sequence[int] = (0, 1, 2), state: str = "done"
 ) -> None:
     """Ended runs of one row."""
     for config in (runs(row)[seed] for seed in seeds):
         assert config.train.rounds == ROUNDS
-        name = f"interaction-{config.seed}"
         everything = [Record(ROUNDS, "test", "all", "loss", 1.0), *records]
-        finish(ResultsFolder(folder).open(), config, everything, state=state, meta={"partition": name})
-        place = folder / "partitions" / name / "statistics.json"
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_text(json.dumps({"sizes": SIZES}))
+        finish(ResultsFolder(folder).open(), config, everything, state=state, meta=META)
 
 
 def report(folder: Path, **values: Any) -> tuple[Table, pd.DataFrame]:
@@ -103,8 +101,8 @@ def test_costs(tmp_path: Path) -> None:
         assert numbers(lines.loc[label]) == said
     assert set(lines["runs"]) == {"3 of 3"} and lines["scalars once"].notna().all()
     assert not any("python -m benchmark" in note.lines[0] for note in table.notes)
-    (tmp_path / "partitions" / "interaction-1" / "statistics.json").unlink()
-    with pytest.raises(StorageError, match=r"interaction-1/statistics\.json"):
+    (ResultsFolder(tmp_path).run(runs("powd")[1].key).path / "meta.json").write_text("{}")
+    with pytest.raises(StorageError, match=r"seed1/meta\.json: has no sizes of clients"):
         report(tmp_path)
 
 

@@ -10,12 +10,15 @@ from typing import Any
 import pytest
 import yaml
 from command_line import numbers
+from finished_runs import finish
 from tiny_runs import FAKE
 from tuned_runs import GRID, Values, config_of, pretend, pretend_grid
 
+from benchmark.engine.records import Record
 from benchmark.experiments import tuning
 from benchmark.experiments.figures import find_figures
 from benchmark.experiments.tables import spec_called
+from benchmark.runs.store import ResultsFolder
 
 MU = "method.client.fedprox.mu"
 ROWS = [
@@ -199,6 +202,21 @@ def test_nothing_is_chosen_without_values(
     assert said in answer.err
     assert answer.out.count("diverged") == (4 if state == "diverged" else 0)
     assert state == "diverged" or config_of("iid", 0.001).key in answer.err
+
+
+def test_a_collapsed_run_is_never_chosen_and_an_edge_is_said(cli: Any, nothing_runs: None) -> None:
+    """A recall of 1/2 over two classes is that of a constant prediction, here with 90 % of one class."""
+    for mu, held, recall in zip(GRID, (0.9, 0.6, 0.7, 0.8), (0.5, 0.6, 0.7, 0.8), strict=True):
+        values = [("all", "accuracy", held), ("all", "balanced_accuracy", recall)]
+        values += [(f"class={c}", "accuracy", recall) for c in (0, 1)]
+        records = [Record(2, "validation", group, metric, value) for group, metric, value in values]
+        results = ResultsFolder(Path("results")).open()
+        finish(results, config_of("iid", mu), records, state="done", final={}, meta={})
+    answer, cell = cli(*PROX, "columns=iid"), written()["cells"]["prox"]["iid"]
+    assert cell["chosen"] == {MU: 1.0} and cell["at_edge"] == [MU]
+    points = [(point.get("validation"), point["diverged"]) for point in cell["grid"]]
+    assert points == [(None, 1), (0.6, 0), (0.7, 0), (0.8, 0)]
+    assert f"toy_table1, FedProx, iid: {MU}=1.0 is at an edge of its grid" in answer.err
 
 
 def test_a_search_holds_data_out_and_is_not_repeated(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,7 +47,6 @@ LABELS = "MNIST/raw/train-labels-idx1-ubyte.gz"
 TRUTH, METADATA, INPUT = f"{ISIC}_GroundTruth.csv", f"{ISIC}_Metadata.csv", f"{ISIC}_Input"
 FOLD, ISIC_HAM = "ISIC2019/train_test_split", "ISIC2019/HAM10000_metadata"
 WATER = "waterbirds_v1.0/metadata.csv"
-ZEROS = ",0.0" * 8
 
 mnist, cifar, svhn = (partial(mistake, name) for name in ("mnist", "cifar10", "svhn"))
 retina, covid, ham, isic = (partial(mistake, name) for name in ("retina", "covid_fl", "ham10000", "isic2019"))
@@ -61,11 +60,8 @@ DOWNLOADS = [
     mnist(move("FashionMNIST", "MNIST"), "move these to FashionMNIST/raw", tree="fashionmnist", strict=True),
     mnist(cut(IDX, 0), "is empty", "47,040,016 bytes", "found:     0 bytes"),
     mnist(cut(IDX, 300), "cannot be unpacked", "found:     300 bytes", "interrupted"),
-    mnist(idx(LABELS, 51, magic=2049, extra=-1), "has 58 bytes unpacked that", "[2049, N] and 8 + N x 1"),
     mnist(idx(IDX, 50, 32, 32), "[2051, 50, 32, 32]; expected [2051, N, 28, 28] and 16 + N x 784"),
     mnist(idx(IDX, 39, 28, 28), "50 labels for 39 images"),
-    mnist(idx(IDX, 70, magic=2049), "the numbers [2049, 70, 0, 0]"),
-    mnist(write(IDX, gzip.compress(b"abc", mtime=0)), "has 3 bytes unpacked that begin"),
     mnist(each(remove(IDX), write(IDX[:-3], "<!DOCTYPE html><html>not found</html>")), "a web page saved under"),
     mnist(each(remove(IDX), write(IDX[:-3], gzip.compress(b"abc" * 9, mtime=0))), "an archive under this name"),
     mnist(each(move(LABELS, "train-labels.idx1-ubyte"), write("MNIST/raw/.hidden"), write("MNIST/raw/__MACOSX/")),
@@ -75,13 +71,10 @@ DOWNLOADS = [
     hint("cifar10", "cifar-10-batches-py/data_batch_1", "6 of 7 raw files"),
     cifar(cut("cifar-10-batches-py/data_batch_3", 50), "cannot be read as a batch"),
     cifar(batch("data_batch_1", data=np.zeros((20, 3072), np.uint8), fine_labels=[0] * 20), "0 `labels`"),
-    cifar(batch("data_batch_1", data=np.zeros((20, 3000), np.uint8), labels=[0] * 20), "(20, 3000)"),
-    cifar(batch("test_batch", data=np.zeros((0, 3072), np.uint8), labels=[]), "N > 0"),
     cifar(batch("batches.meta", fine_label_names=["a"]), "names 0 classes; CIFAR-10 has 10"),
     svhn(cut("train_32x32.mat", 500), "cannot be read as a Matlab file"),
     svhn(matlab(X=np.zeros((32, 32, 3, 4), np.uint8), y=[[0], [1], [2], [3]]), "others than 1 to 10: [0]"),
     svhn(matlab(X=np.zeros((32, 32, 3, 4), np.uint8), y=[[1], [2]]), "2 labels for 4 images"),
-    svhn(matlab(X=np.zeros((28, 28, 3, 2), np.uint8), y=[[1], [2]]), "lacks `X` (uint8, 32 x 32 x 3"),
 ]  # fmt: skip
 
 FEDLD = [
@@ -96,11 +89,9 @@ FEDLD = [
         retina(replace("Retina/labels.csv", "0_left.npy,0.0\n", f"{row}\n"), word, "0.0 (normal), 1.0 (diseased)")
         for row, word in (
             ("0_left.npy,0.5", "labels.csv has in row 1 '0_left.npy,0.5'"),
-            ("0_left.npy", "in row 1"),
             ("0_left.npy,0.0\n0_left.npy,1.0", "in row 2"),
         )
     ),
-    retina(write("Retina/test.csv"), "test.csv is empty"),
     retina(write("Retina/test.csv", b"PK\x03\x04\xff\xfe"), "no UTF-8 text"),
     retina(remove("*/*/split_3/client_4.csv"), "missing: 5_clients/split_3/client_4.csv", split=3),
     retina(write("Retina/5_clients/split_1/client_5.csv", "0_left.npy"), "1 of 1 names in 5_clients/", split=1),
@@ -111,7 +102,6 @@ FEDLD = [
         for change, word in (
             (cut("Retina/train/5_left.npy", 200), "interrupted"),
             (array("Retina/train/5_left.npy", np.zeros((4, 16, 16))), "its shape is (4, 16, 16)"),
-            (array("Retina/train/5_left.npy", np.full((16, 16), np.nan)), "not finite"),
             (array("Retina/train/5_left.npy", np.array([[{}]], dtype=object)), "allow_pickle"),
         )
     ),
@@ -122,15 +112,13 @@ FEDLD = [
 
 BLOOD = [
     matek(remove(f"{MATEK}/LYA"), "1 of 15 files and folders are missing: LYA"),
-    acevedo(remove(f"{ACEVEDO}/monocyte/*"), "there are no images of train monocyte."),
     acevedo(move(f"{ACEVEDO}/ig/*.jpg", "ig_{}_copy.jpg"), "there are no images of train ig.", classes="folders"),
     acevedo(each(remove("*"), lambda root: root.rmdir(), lambda root: root.write_text("x")), "1 bytes", "/data\n"),
     bodzas(picture("Bodzas-23/Normoblast/1.png"), "Normoblast/1.png have the same name"),
     acevedo(cut(f"{ACEVEDO}/monocyte/MO_0.jpg", 8), "Acevedo-20: MO_0.jpg cannot be decoded", "monocyte/MO_0.jpg, an",
         "8 bytes that begin with", decoding=True),
     matek(move("PKG*/AML*", "a/b/c/AML"), "15 of 15 files and folders are missing", "found:     a/ in"),
-    *(mistake("niid2", remove(folder), word, tree="blood", pool=1)
-        for folder, word in ((ACEVEDO, "Acevedo-20: "), ("PKG*", "Matek-19: "), ("Bodzas*", "Bodzas-23: "))),
+    mistake("niid2", remove(ACEVEDO), "Acevedo-20: ", tree="blood", pool=1),
 ]  # fmt: skip
 
 SKIN = [
@@ -148,13 +136,10 @@ SKIN = [
     isic(remove(FOLD), "train_test_split is not beside", "dataset_creation_scripts/train_test_split", "fold=own"),
     isic(cut(f"{INPUT}/ISIC_0000000.jpg", 8), "ISIC_0000000.jpg cannot be decoded", decoding=True),
     isic(remove(METADATA), "Metadata.csv is not beside", fold="own"),
-    isic(replace(ISIC_HAM, ",dataset", ",data"), "has no column dataset", fold="own"),
     isic(remove(ISIC_HAM), "need HAM10000_metadata", "10.7910/DVN/DBW86T", fold="own"),
     isic(each(remove(INPUT), write(f"{ISIC}_Input.zip")), "not unpacked", "bcn 24/0"),
     isic(each(replace(FOLD, "ISIC_0000100", "ISIC_0000100_downsampled"), remove(TRUTH)), "msk 24/23", "_downsampled"),
-    isic(replace(FOLD, f"1.0{ZEROS},0,0,train,train_0", f"1.0{ZEROS},0,6,train,x"), "has the unknown center 6"),
     isic(replace(TRUTH, "ISIC_0000000,1.0", "ISIC_0000000,0.0"), "two classes or none", fold="own"),
-    isic(write(TRUTH, "image,MEL,NV,BCC,AKIEC\nx,1,0,0,0\n"), "has no column AK", fold="own"),
     isic(replace(METADATA, "BCN_0000000", "XYZ_0000000"), "ISIC_0000000: its lesion does not tell", fold="own"),
     isic(replace(METADATA, "ISIC_0000000,", "ISIC_0000999,"), "ISIC_0000999:", "does not have it", fold="own"),
 ]  # fmt: skip
@@ -166,7 +151,6 @@ DIVERSE = [
     water(each(remove("*/*/Bird_0021.jpg", "*/*/Bird_0013.jpg"), move("*/*/Bird_0012.jpg", "x.png")),
         "2 of 24 listed images have no file: 001.Bird_0/Bird_0012.jpg", "expected/found: split 0 12/11, split 2 12/11"),
     water(replace(WATER, ",2,", ",1,"), "there are no images of test land bird land, test land bird water"),
-    spaw(remove("*/*/snow/labrador"), "there are no images of train labrador snow, test labrador snow."),
     # The test set is a tenth, and a tenth of 4 rounds to none.
     spaw(remove("*/*/snow/labrador/*_[0-7].png"), "there are no images of test labrador snow."),
     pacs(remove("PACS/*/giraffe"), "there are no images of train giraffe."),

@@ -85,7 +85,7 @@ def test_a_prepared_set_is_only_read(tmp_path: Path, monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(
     ("name", "change", "message"),
     [
-        ("train_labels.npy", lambda content: None, r"train_labels\.npy is missing"),
+        ("train_labels.npy", lambda content: None, r"train_labels\.npy: got 0 bytes"),
         ("test_images.npy", lambda content: content[:0], r"test_images\.npy: got 0 bytes; expected 2,176"),
         ("test_images.npy", lambda content: content[:-1], r"got 2,175 bytes; expected 2,176"),
         ("test_images.npy", lambda content: b"x" * len(content), "not a readable array"),
@@ -106,7 +106,7 @@ def test_a_prepared_set_is_only_read(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_damage_is_named_and_prepare_heals_it(
     tmp_path: Path, name: str, change: Callable[[bytes], bytes | None], message: str
 ) -> None:
-    """32 test images of 8 x 8 are 2,048 bytes after a header of 128. All of them are read, once in a process."""
+    """32 test images of 8 x 8 are 2,048 bytes after a header of 128. A run compares sizes, `check` reads all."""
     whole = load("fake", cache=tmp_path).fingerprint
     path = folder_of(tmp_path) / name
     before = path.read_bytes()
@@ -116,25 +116,14 @@ def test_damage_is_named_and_prepare_heals_it(
     if changed is not None:
         path.write_bytes(changed)
     for read in (check, lambda place: load("fake", cache=tmp_path)):
-        with pytest.raises(DamagedError, match=message) as caught:
-            read(locate("fake", cache=tmp_path))
-        assert str(folder_of(tmp_path)) in str(caught.value)
+        if read is check or "fingerprint" not in message:
+            with pytest.raises(DamagedError, match=message) as caught:
+                read(locate("fake", cache=tmp_path))
+            assert str(folder_of(tmp_path)) in str(caught.value)
     assert is_prepared(locate("fake", cache=tmp_path)) == ("fingerprint" in message)
     prepare(locate("fake", cache=tmp_path))
     data = check(locate("fake", cache=tmp_path))
     assert data is not None and data.fingerprint == whole
-
-
-def test_what_a_process_has_verified_is_not_read_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    load("fake", cache=tmp_path)
-    load("fake", cache=tmp_path)
-    monkeypatch.setattr(preparing, "fingerprint", lambda data: pytest.fail("it was read again"))
-    load("fake", cache=tmp_path)
-    os.utime(folder_of(tmp_path) / "train_images.npy")
-    with pytest.raises(pytest.fail.Exception):
-        load("fake", cache=tmp_path)
 
 
 @pytest.mark.parametrize("content", ['{"arrays": {"a": 1}}', '{"identity": 1', "", "[]", '{"identity": 1}'])

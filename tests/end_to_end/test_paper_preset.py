@@ -77,6 +77,7 @@ def test_all_tables_are_there() -> None:
     without = {spec.name for spec in find_specs() if not spec.tuned_only} - set(SPECS)
     ours = {
         "fedld_ablation_small",
+        "fedld_batchnorm",
         "fedld_server_step",
         "fedmr_eps",
         "fedmr_eps_again",
@@ -132,7 +133,7 @@ def test_clients_and_classes_are_the_papers(made: Made) -> None:
             key = config.partition.parameters.get("distribution", config.dataset.name)
             clients, classes = STATED[key]
             seen.add(key)
-            data = load_data(config, made.results.root / "partitions")
+            data = load_data(config)
             assert len(data.dataset.classes) == classes, column
             if config.partition.name == "pooled_interaction":
                 assert len(data.clients) == 1

@@ -62,7 +62,7 @@ def test_every_method(name: str, caplog: pytest.LogCaptureFixture) -> None:
 )  # it drops paths at random
 def test_networks(name: str) -> None:
     """BatchNorm, GroupNorm, convolutions. In float64; a deep network multiplies the rounding of a step."""
-    pixels = 32 if name in ("resnet50", "mobilenetv2_gn") else 8
+    pixels = 32 if name in ("resnet50", "resnet50_gn", "mobilenetv2_gn") else 8
     options = {"wrn28_10": {"widening_factor": 1}}.get(name, {})
     options = {"width_multiplier": 0.35} if "resnet" in name or "mobilenet" in name else options
     rng = np.random.default_rng(0)

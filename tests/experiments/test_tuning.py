@@ -96,9 +96,10 @@ def test_our_grids_fit_their_methods(name: str) -> None:
 def test_our_grids_are_those_of_the_table_of_methods() -> None:
     sizes = {name: len(load_grid(name).points) for name in GRIDS}
     assert sizes == {
-        "fedadagrad": 3, "fedadam": 3, "fedavgm": 9, "feddc": 4, "feddecorr": 3, "feddyn": 4,
+        "fedadagrad": 3, "fedadam": 3, "fedavgm": 9, "feddc": 4, "feddecorr": 3, "feddecorr_code": 3,
+        "feddyn": 4,
         "fedetf": 3, "fedexp": 3, "fedgela": 3, "fedgloss": 6, "fedlc": 4, "fedld": 4, "fedld_margin": 4,
-        "fedlesam": 3, "fedmr": 12, "fedmr_inter": 3, "fedmr_intra": 4, "fedntd": 4,
+        "fedlesam": 3, "fedmr": 28, "fedmr_inter": 4, "fedmr_intra": 7, "fedntd": 4,
         "fedprox": 4, "fedrs": 3, "fedyogi": 3, "moon": 4,
     }  # fmt: skip
     assert [values[MU] for values in load_grid("fedprox").points] == [0.001, 0.01, 0.1, 1.0]
@@ -140,6 +141,13 @@ def test_a_point_that_diverged_in_one_seed_or_column_has_no_mean() -> None:
     two = [point({MU: 1}, [0.5]), point({MU: 2}, [None])]
     for points in shared([one, two]):
         assert [each.over_columns for each in points] == [pytest.approx(0.35), None]
+
+
+def test_the_edges_of_a_grid() -> None:
+    """The smallest and the largest of three numbers; not of two, and not of words."""
+    points = [Point(values={MU: mu, "a": a, "b": "x"}) for mu in (0.1, 1, 10) for a in (1, 2)]
+    assert tuning.at_edge(points, {MU: 10, "a": 1, "b": "x"}) == (MU,)
+    assert tuning.at_edge(points, {MU: 1, "a": 1, "b": "x"}) == ()
 
 
 def test_what_is_written_is_read_again(tmp_path: Path) -> None:
@@ -216,16 +224,17 @@ def test_files_that_do_not_fit(tmp_path: Path, change: dict[str, Any], said: str
     assert f"tuned file {path}" in str(error.value)
 
 
-MU1, MU2 = "method.client.fedmr.mu1", "method.client.fedmr.mu2"
+MU1, MU2 = "method.client.fedmr.mu1_code", "method.client.fedmr.mu2"
 
 
 def test_the_trials_of_a_method() -> None:
-    """Steps of sqrt(3) around 0.3; FedMR's grid around mu1 = 1e-5 and mu2 = 0.1, one value at a time."""
+    """Steps of sqrt(3) around 0.3; FedMR's grid around mu1 = 1e-2 and mu2 = 0.1, one value at a time."""
     rates = [0.1, 0.3, 0.9]
     assert first_trials(0.3) == [{"train.lr": rate} for rate in rates]
-    settings = {"method": {"client": {"fedmr": {"mu1": 1e-5, "mu2": 0.1}}}}
+    settings = {"method": {"client": {"fedmr": {"mu1_code": 0.01, "mu2": 0.1}}}}
     changes = single_changes(load_grid("fedmr"), settings)
-    assert changes == [{MU1: 1e-6}, {MU2: 0.01}, {MU1: 1e-4}, {MU2: 0.001}, {MU1: 1e-3}]
+    assert changes[:6] == [{MU1: 1e-3}, {MU2: 0.01}, {MU1: 0.1}, {MU2: 0.001}, {MU1: 1e-4}, {MU2: 1e-4}]
+    assert changes[6:] == [{MU1: 1.0}, {MU1: 1e-5}, {MU1: 10.0}]
     assert next_trials(0.3, 2, changes)[:3] == [{"train.lr": 0.9, **change} for change in changes[:3]]
     # Without a grid: 0.3 / 1.7321, 0.3 x 1.7321; then 0.1 and 0.9 are known, 0.3 / 9 is not.
     for best_of_rates, further in (

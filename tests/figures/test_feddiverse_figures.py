@@ -107,8 +107,11 @@ def test_shares_and_rounds_by_hand(tmp_path: Path) -> None:
     spec = spec_of(9)
     assert spec.runs is not None
     cells, results = plan(spec.runs, "quick", range(1)), ResultsFolder(tmp_path).open()
-    known, estimated = (cells[row.key, "waterbirds_dist"].runs[0] for row in spec.runs.rows)
-    finish(results, known, participation({t: [1, 2, 0, 20] for t in range(2, 30)}))
+    assert [row.key for row in spec.runs.rows] == ["uniform", "known", "known_absolute", "estimated"]
+    forms = [cells[row.key, "waterbirds_dist"].runs[0] for row in spec.runs.rows]
+    assert [run.selection.get("third") for run in forms] == [None, "signed", "absolute", "signed"]
+    absolute, estimated = forms[2:]
+    finish(results, absolute, participation({t: [1, 2, 0, 20] for t in range(2, 30)}))
     finish(results, estimated, participation({t: [3, 10, 11, 12 + t % 2] for t in range(2, 22)}))
     drawing = drawn(spec, tmp_path)
     data = drawing.data
@@ -118,8 +121,9 @@ def test_shares_and_rounds_by_hand(tmp_path: Path) -> None:
     place = dict(zip(data["client"], data["place"], strict=True))
     assert [place[k] for k in (1, 2, 0, 3, 10, 20)] == [0, 1, 3, 4, 10, 20]
     assert drawing.remarks == (
-        "Clients: 3 CI, 2 AI, 25 SC. Share of places: known triplets CI 50.0 %, AI 25.0 %, SC 25.0 % (seeds: 1); "
-        "estimated triplets CI 0.0 %, AI 25.0 %, SC 75.0 % (seeds: 1).",
+        "Clients: 3 CI, 2 AI, 25 SC. Share of places: "
+        "known triplets, absolute CI 50.0 %, AI 25.0 %, SC 25.0 % (seeds: 1); "
+        "estimated triplets, signed CI 0.0 %, AI 25.0 %, SC 75.0 % (seeds: 1).",
     )
     first = drawing.figure.axes[0]
     assert "CI 50.0 % (10.0 %)" in [text.get_text() for text in first.texts]

@@ -28,6 +28,7 @@ SMALLER: Mapping[str, dict[str, Any]] = {
     "resnet18_32": {"width_multiplier": 0.125},
     "resnet18_gn": {"width_multiplier": 0.125},
     "resnet50": {"width_multiplier": 0.125},
+    "resnet50_gn": {"width_multiplier": 0.125},
     "mobilenetv2_gn": {"width_multiplier": 0.35},
     "wrn28_10": {"widening_factor": 1},
 }
@@ -43,5 +44,5 @@ RESNET = {"model": {"name": "resnet18_32", "width_multiplier": 0.125}}
 
 def small_network(name: str) -> dict[str, Any]:
     """A narrow network of a kind, and images that are large enough for it."""
-    pixels = 32 if name in ("resnet50", "efficientnet_b0", "mobilenetv2_gn") else 8
+    pixels = 32 if name in ("resnet50", "resnet50_gn", "efficientnet_b0", "mobilenetv2_gn") else 8
     return images(pixels) | {"model": load_group("model", name) | SMALLER.get(name, {})}

@@ -4,7 +4,6 @@ In column ``fmnist/p5c2`` FedAvg has 40 and 44 (mean 42, standard deviation 4 / 
 50 and 54; its run of seed 1 in ``fmnist/iid`` diverged, and FedDyn's is missing there.
 """
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +44,11 @@ def fill(folder: Path, spec: TableSpec, text: str = "") -> None:
     meta = {
         "commit": f"abc{text}",
         "partition": PARTITION,
+        "clients": {
+            "class_names": [f"cat{text}", "dog"],
+            "counts": [[3, 1], [0, 5], [2, 2]],
+            "num_samples": 13,
+        },
         "host": f"host{text}",
         "device": "cpu: x",
         "threads": 1,
@@ -58,10 +62,6 @@ def fill(folder: Path, spec: TableSpec, text: str = "") -> None:
                 if not row.startswith("fedavg"):
                     continue
             finish(results, run, records(value), final={"test": {"accuracy": value}}, meta=meta)
-    counts = {"class_names": [f"cat{text}", "dog"], "attribute_names": [], "counts": [[3, 1], [0, 5], [2, 2]]}
-    place = folder / "partitions" / PARTITION
-    place.mkdir(parents=True)
-    (place / "statistics.json").write_text(json.dumps(counts))
 
 
 @pytest.fixture(scope="session")

@@ -32,6 +32,7 @@ FEW_IMAGES = {"svhn": 12, "fashionmnist": 12, "cifar10": 12, "cifar100": 2, "ret
 
 NARROW: dict[str, dict[str, Any]] = {
     "resnet50": {"width_multiplier": 0.125, "pretrained": False},
+    "resnet50_gn": {"width_multiplier": 0.125, "pretrained": False},
     "resnet18_32": {"width_multiplier": 0.125},
     "resnet18_gn": {"width_multiplier": 0.125},
     "wrn28_10": {"widening_factor": 1},

@@ -13,15 +13,17 @@ import torch
 from federations import class_run, classes, mlp, near, run
 from torch import Tensor, nn
 
+from benchmark.config.compose import load_group
 from benchmark.engine.views import server_view
 from benchmark.models.flat import FlatModel
 from methods.core.contexts import Batch
+from methods.core.method import build
 from methods.core.rules import ClientRule, MethodError
 from methods.fedetf import FedETF, ProjectedETF
 from methods.fedgela import FedGELA, FixedETF
 from methods.shared.etf import SimplexETF
 
-ETF, GELA = {"beta": 2.0, "gamma": 1.0, "absent": "one"}, {"E_W": 4.0}
+ETF, GELA = {"d": 4, "beta": 2.0, "gamma": 1.0, "absent": "one"}, {"E_W": 4.0}
 Z = torch.tensor([[3.0, 4.0]], dtype=torch.float64)
 F = torch.tensor([[-0.2, 0.2]], dtype=torch.float64) * math.sqrt(2)
 GAP = 0.8 / math.sqrt(2)
@@ -41,10 +43,30 @@ def test_too_few_features_are_refused() -> None:
 
 
 def test_logits() -> None:
-    near(ProjectedETF(nn.Identity(), 2, 2.0).double()(Z).detach(), F)
+    near(ProjectedETF(nn.Identity(), SimplexETF(2, 2), 2.0).double()(Z).detach(), F)
     near(FixedETF(SimplexETF(2, 2), 4.0).double()(Z), F)
     # A feature of length 0 has no direction.
     near(FixedETF(SimplexETF(2, 2), 4.0).double()(0 * Z), 0 * F)
+
+
+@pytest.mark.parametrize(("C", "d"), [(10, 64), (100, 100)])
+def test_projection_of_fedetf(C: int, d: int) -> None:
+    """The authors' CNN: 64 features, a random V with cosines -1/(C - 1), temperature 10, torch's first values of P."""
+
+    def made(seed: int) -> tuple[ProjectedETF, nn.Linear, Tensor]:
+        (rule,) = build(load_group("method", "fedetf")).client
+        model: Any = rule.classifier(400, C, lambda key: np.random.default_rng([seed, *key.encode()]))
+        return model, model.P, model.V._V
+
+    model, P, V = made(0)
+    assert V.shape == (d, C) and P.weight.shape == (d, 400) and model.beta.item() == 10
+    near(V.T @ V, np.eye(C) * C / (C - 1) - 1 / (C - 1))
+    assert float(V.abs().min()) > 0, "not the columns of an identity"
+    for values in (P.weight.detach(), P.bias.detach()):  # uniform in +-1/20: SD 0.05/sqrt 3
+        assert float(values.abs().max()) <= 0.05 and float(values.std()) == pytest.approx(0.0289, rel=0.2)
+    for seed, same in ((0, True), (1, False)):
+        _, other, U = made(seed)
+        assert torch.equal(P.weight, other.weight) == torch.equal(V, U) == same
 
 
 def loss(rule: ClientRule, counts: list[int], f: Tensor) -> float:
@@ -80,7 +102,7 @@ def test_adapted_classifier(counts: list[int], gap: float) -> None:
     assert found == pytest.approx(math.log1p(math.exp(-gap)), abs=1e-12)
 
 
-@pytest.mark.parametrize(("name", "own"), [("fedetf", 8 * 3 + 3 + 1), ("fedgela", 0)])
+@pytest.mark.parametrize(("name", "own"), [("fedetf", 8 * 4 + 4 + 1), ("fedgela", 0)])
 def test_whole_rounds(name: str, own: int) -> None:
     """The projection and beta are part of w and train; V is not, and stays. What is evaluated answers by V."""
     model = class_run({"client": {name: ETF if name == "fedetf" else GELA}}, momentum=0.9, weight_decay=0.01)

@@ -8,7 +8,9 @@ import torch
 from federations import near
 from torch import Tensor
 
+from benchmark.config.compose import load_group
 from methods.core.contexts import Batch
+from methods.core.method import build
 from methods.feddecorr import FedDecorr, decorrelation
 from methods.shared import fast
 
@@ -66,3 +68,12 @@ def test_weight_and_precision() -> None:
     loss = FedDecorr(beta=0.1).loss(SimpleNamespace(), batch)
     assert loss.ce_weight == 1.0 and loss.extra.dtype == torch.float32
     assert float(loss.extra) == pytest.approx(0.1 * value_and_gradient(Z, "paper")[0], rel=1e-5)
+
+
+def test_the_code_s_form_is_a_method_of_the_leaderboard() -> None:
+    """Their loss on Z (see above), at the same beta 0.1 and as many tables as the paper's form."""
+    batch = Batch(None, torch.zeros(4), Z, None, None, None)
+    paper, code = (load_group("method", name) for name in ("feddecorr", "feddecorr_code"))
+    assert paper["tables"] == code["tables"] == ["leaderboard"]
+    (rule,) = build(code).client
+    assert float(rule.loss(SimpleNamespace(), batch).extra) == pytest.approx(0.05980519396850733)

@@ -177,6 +177,27 @@ def test_numbers_of_steps_and_samples(extra: bool | None, tau_b: int, tau_a: int
         assert sorted(zip(xs, ys, strict=True)) == [(-3, 1), (1, 0), (2, 0)]
 
 
+def test_the_attribute_head_trains_on_features_in_evaluation_mode() -> None:
+    """Algorithm 3 fixes the feature extractor: no dropout. Under the biased model features are 0 or doubled."""
+    recorder = Recorder()
+
+    class Recording(FedDiverse):
+        def _rules(self, *rules: ClientRule) -> list[ClientRule]:
+            return [*super()._rules(*rules), recorder]
+
+    net = two_class_line()
+    net.body = nn.Sequential(net.body, nn.Dropout(0.5))
+    x = np.array([-1, -2, -3, -4, -5, -6, -7, 1, 2, -3.0])[:, None]
+    problem = problem_of([x], [np.array([0] * 7 + [1] * 3)], 2)
+    chooser = Recording(**(USUAL | {"tau_b": 5, "tau_a": 4}))
+    run(federation(problem, with_rules(selection=chooser), net, lr=1e-9, batch_size=4, rounds=2))
+    as_it_is = [torch.cat([x, torch.ones_like(x)], 1) for _, _, x, _, _ in recorder.batches]
+    shares = [z / whole for (*_, z), whole in zip(recorder.batches, as_it_is, strict=True)]
+    rounded = [set(share.round(decimals=4).flatten().tolist()) for share in shares]
+    assert set.union(*rounded[:5]) == {0, 2}
+    assert rounded[5:] == [{1.0}] * 4
+
+
 def test_balanced_weights_by_hand() -> None:
     ctx: Any = SimpleNamespace(data=SimpleNamespace(y=torch.tensor([2, 0, 2, 2])))
     assert Balanced().sample_weights(ctx).tolist() == [1 / 3, 1, 1 / 3, 1 / 3]

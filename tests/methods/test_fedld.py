@@ -178,6 +178,15 @@ def test_orthogonal_updates_by_hand(rotation: np.ndarray) -> None:
     near(principal(updates), 2 * y)
 
 
+@pytest.mark.parametrize(("normaliser", "factor"), [("l2top", 1.0), ("one", 2.0)])
+def test_length_of_a_revised_update(normaliser: str, factor: float) -> None:
+    """By hand: L = 4 orthogonal axes, squares of the weights sum to 1 with l2top and to L as printed (LD-6)."""
+    updates = random_updates(5, 40)
+    for k, own in enumerate(np.eye(5)):
+        revised = principal(updates, p=own, normaliser=normaliser)
+        assert float(revised.norm()) == pytest.approx(factor * np.linalg.norm(updates[k]))
+
+
 @pytest.mark.parametrize(
     ("m", "proportion", "kept"),
     [(2, 0.8, 1), (3, 0.1, 1), (4, 0.8, 3), (5, 0.8, 4), (12, 0.8, 9), (4, 1.0, 4), (100, 0.29, 29)],

@@ -106,7 +106,8 @@ def test_stored_inter(case: int, inter_cj: Any, name: str) -> None:
     z, y = G[f"c{case}_z"], torch.from_numpy(G[f"c{case}_y"])
     g = torch.from_numpy(G[f"c{case}_protos"])
     rule, known = FedMR(mu1=0, mu2=1, inter_cj=inter_cj), torch.ones(len(g), dtype=torch.bool)
-    found = value_and_gradient(lambda z: extra(rule, z, y, g=g, known=known), z)
+    everywhere = np.ones(len(g))  # the client has a sample of each class: the divisor of the stored numbers
+    found = value_and_gradient(lambda z: extra(rule, z, y, g=g, known=known, counts=everywhere), z)
     close(found, f"c{case}_inter_{{}}_{name}_paper")
 
 
@@ -120,8 +121,8 @@ def test_weights_of_the_two_losses(case: int) -> None:
     parts = [G[f"c{case}_{name}_paper"] for name in ("intra_loss", "inter_loss_allprotos")]
     expected = 0.25 * float(parts[0]) + 3.0 * float(parts[1])
     with torch.autocast("cpu", torch.bfloat16):
-        found = extra(rule, z, y, g=g, known=known)
-        rounded = extra(rule, z.bfloat16(), y, g=g, known=known)
+        found = extra(rule, z, y, g=g, known=known, counts=np.ones(len(g)))
+        rounded = extra(rule, z.bfloat16(), y, g=g, known=known, counts=np.ones(len(g)))
     assert found.dtype == rounded.dtype == torch.float32
     assert float(found) == pytest.approx(expected, rel=2e-5)
 
@@ -134,10 +135,11 @@ def test_inter_is_the_printed_equation(inter_cj: Any, known: tuple[int, ...]) ->
     z, y = rng.normal(size=(12, 4)), torch.tensor([0, 0, 0, 0, 0, 1, 1, 1, 2, 2, 2, 2])
     g = torch.from_numpy(rng.normal(size=(6, 4)))
     mask = torch.tensor([c in known for c in range(6)])
-    admitted = {"all": set(range(6)), "batch": {0, 1, 2}, "client": {0, 1, 2, 3}}[inter_cj] & set(known)
+    own = ({0, 1, 2} if inter_cj == "batch" else {0, 1, 2, 3}) & set(known)
+    admitted = set(known) if inter_cj == "all" else own
     rule, counts = FedMR(mu1=0, mu2=1, inter_cj=inter_cj), np.array([5, 9, 4, 1, 0, 0])
     found = value_and_gradient(lambda z: extra(rule, z, y, g=g, known=mask, counts=counts), z)
-    expected = value_and_gradient(lambda z: inter_class(z, y, g, admitted), z)
+    expected = value_and_gradient(lambda z: inter_class(z, y, g, own, admitted), z)
     assert found[0] == pytest.approx(expected[0], rel=1e-12, abs=1e-15)
     near(found[1], expected[1])
     assert (expected[0] > 0) == (len(admitted) > 1 and bool(admitted & {0, 1, 2}))
@@ -149,14 +151,36 @@ def test_inter_by_hand() -> None:
     g, both = torch.tensor([[0.0, 0.0], [3.0, 4.0]]).double(), torch.tensor([True, True])
     for sample, loss, gradient in (((3.0, 4.0), 2.5, (0.3, 0.4)), ((0.0, 0.0), 0.0, (0.0, 0.0))):
         z = torch.tensor([sample]).double()
-        y, pairs = torch.tensor([0]), fast.pairs(both, z.dtype)
+        y, pairs = torch.tensor([0]), fast.pairs(both, both, z.dtype)
         for form in (
-            lambda z, y=y: inter_class(z, y, g, {0, 1}),
+            lambda z, y=y: inter_class(z, y, g, {0, 1}, {0, 1}),
             lambda z, y=y, pairs=pairs: fast.inter_class(z, y, g, *pairs),
         ):
             found = value_and_gradient(form, z)
             assert found[0] == loss
             near(found[1], [gradient])
+
+
+@pytest.mark.parametrize(("inter_cj", "loss"), [("all", 3.0), ("client", 0.5), ("batch", 0.5)])
+def test_inter_is_the_mean_over_its_pairs(inter_cj: Any, loss: float) -> None:
+    """Two of ten classes at a client, all have a prototype; the batch has one sample of each of the two.
+
+    On a line, g_c = c; the sample of class 0 stands at 9, that of class 1 at 4. Class 0: 9 - |9 - c| = c for c = 1 to
+    9, 45 over nine pairs. Class 1: 3 - |4 - c| = -1, 1, 2, 3, 2, 1, 0, -1, -2 for c = 0, 2 to 9, cut at 0: 9. Together
+    54; over |C_k| (|C| - 1) = 18 pairs 3, which over the 90 pairs of all classes was 0.6. With c_j in C_k the pairs are
+    (0, 1) with 1 and (1, 0) with 0, over 2.
+    """
+    g = torch.arange(10.0)[:, None].double()
+    z, y, known = (
+        torch.tensor([[9.0], [4.0]]).double(),
+        torch.tensor([0, 1]),
+        torch.ones(10, dtype=torch.bool),
+    )
+    counts = np.array([5, 7, *[0] * 8])
+    rule = FedMR(mu1=0, mu2=1, inter_cj=inter_cj)
+    assert float(extra(rule, z, y, g=g, known=known, counts=counts)) == pytest.approx(loss)
+    pairs = range(10) if inter_cj == "all" else range(2)
+    assert float(inter_class(z, y, g, {0, 1}, pairs)) == pytest.approx(loss)
 
 
 @pytest.mark.parametrize("variant", ["paper", "reference"])
@@ -181,13 +205,17 @@ def test_lite_takes_some_samples_of_each_batch() -> None:
     z, y = torch.from_numpy(draw.normal(size=(5, 3))), torch.tensor([0, 0, 1, 1, 1])
     g, known = torch.from_numpy(draw.normal(size=(3, 3))), torch.ones(3, dtype=torch.bool)
     pairs = {
-        round(float(inter_class(z[list(p)], y[list(p)], g, {0, 1, 2})), 12)
+        round(float(inter_class(z[list(p)], y[list(p)], g, {0, 1}, {0, 1, 2})), 12)
         for p in itertools.combinations(range(5), 2)
     }
     intra = float(intra_class(z, y, 1e-8))  # of all samples; its values are checked above
     rng = np.random.default_rng(0)
     rule = FedMR(mu1=1.0, mu2=1.0, lite=2)
-    found = [round(float(extra(rule, z, y, g=g, known=known, rng=rng)) - intra, 12) for _ in range(40)]
+    counts = np.array([2, 3, 0])
+    found = [
+        round(float(extra(rule, z, y, g=g, known=known, counts=counts, rng=rng)) - intra, 12)
+        for _ in range(40)
+    ]
     assert set(found) <= pairs
     assert len(set(found)) > 5
 

@@ -105,6 +105,25 @@ def test_fedlc_by_hand() -> None:
     assert value == 0.0 and not gradient.any(), "one class"
 
 
+@pytest.mark.parametrize(("floor", "p"), [(0.0, (1, 3, 0)), (1e-8, (1, 3, 16))])
+def test_fedlc_with_a_small_tau_is_fedavg_if_missing_classes_have_a_floor(floor: float, p: Any) -> None:
+    """exp of the logits is (1, 3, 16). tau = 1e-9 has margins of at most 1e-7; an infinite one remains."""
+    rule = FedLC(tau=1e-9, floor=floor)
+    value, gradient, _ = value_and_gradient(
+        rule, torch.tensor([[0.0, LN3, 4 * LN2]]), torch.tensor([0]), (5, 2, 0)
+    )
+    assert value == pytest.approx(math.log(sum(p)), abs=1e-6)
+    near(gradient + torch.tensor([[1.0, 0, 0]]), [[share / sum(p) for share in p]], 1e-6)
+
+
+def test_the_margin_of_the_floor() -> None:
+    """n = (1, 1, 1e-8), tau = log(4)/100: margins log(4)/100 twice and log 4, so the last class counts a quarter."""
+    rule = FedLC(tau=2 * LN2 / 100, floor=1e-8)
+    logits = torch.tensor([[0.0, 0.0, 2 * LN2]]).double() + rule.tau * torch.tensor([[1.0, 1.0, 0.0]])
+    value, *_ = value_and_gradient(rule, logits, torch.tensor([0]), (1, 1, 0))
+    assert value == pytest.approx(LN3, abs=1e-6)
+
+
 @pytest.mark.parametrize("rule", [FedRS(alpha=0.0), FedLC(tau=1.0)])
 def test_the_row_of_a_missing_class_does_not_move(rule: ClientRule) -> None:
     problem = classes()

@@ -51,6 +51,7 @@ ALL: dict[str, dict[str, Any]] = {
     "powd, 3 candidates": {"name": "powd", "d": 3},
     "powd, reference": {"name": "powd", "d": 3, "variant": "reference", "batch_size": 2},
     "fedpns": PNS,
+    "fedpns, probability": PNS | {"weights": "probability"},
     "fedpns, reference": PNS | {"variant": "reference", "min_keep": 1},
     "hcsfed": HCS,
     "hcsfed, reference": HCS | {"variant": "reference"},
@@ -78,8 +79,12 @@ def test_everybody_takes_part_where_kappa_is_k(name: str, sizes: tuple[int, ...]
     """K = 1, and kappa = K: the same bits as uniform selection of everybody."""
     options: dict[str, Any] = {"sizes": sizes, "clients_per_round": len(sizes), "rounds": 3, "net": mlp}
     single: dict[str, Any] = {"Hc": 1} if "Hc" in ALL[name] else {}
+<<<<<<< HEAD
     if name == "fedpns, reference":
-        single = {"drop_flagged": False}
+=======
+    if name.startswith("fedpns, "):
+>>>>>>> w-div
+        single = {"weights": "method"}
     elif "d" in ALL[name]:
         single = {"d": len(sizes)}
     chosen = build({"selection": ALL[name] | single, "server": MOMENTUM})
@@ -267,10 +272,10 @@ def test_fedpns_may_leave_flagged_updates_out_of_the_mean() -> None:
     assert flag(np.outer(targets, targets), 1) == [2]
     for selection, w in (
         (PNS, (1 + 6 - 14) / 8),
-        (PNS | {"drop_flagged": True}, 7 / 4),
+        (PNS | {"weights": "drop"}, 7 / 4),
         (PNS | {"variant": "reference", "min_keep": 1}, 7 / 4),
         (PNS | {"variant": "reference"}, (1 + 6 - 14) / 8),  # min_keep 8: nobody is flagged
-        (PNS | {"variant": "reference", "min_keep": 1, "drop_flagged": False}, (1 + 6 - 14) / 8),
+        (PNS | {"variant": "reference", "min_keep": 1, "weights": "method"}, (1 + 6 - 14) / 8),
     ):
         model = pulled(targets, selection, sizes=sizes)
         state, report = model.run_round(model.initial_state())
@@ -279,11 +284,35 @@ def test_fedpns_may_leave_flagged_updates_out_of_the_mean() -> None:
         assert (report.weights[2] == 0) == (w == 7 / 4)
 
 
+def test_fedpns_may_weigh_by_the_probabilities_after_the_rounds_flags() -> None:
+    """FedDiverse's code. Updates 1, 2, -3.5: client 2 is flagged, f/s = 1, so that the cap leaves it 1 % of its 1/3.
+
+    The others get .99/6 each: 1/3 + .33/2 = .4983, and .00333. Sizes do not count, and the sum of the weights stays 1.
+<<<<<<< HEAD
+    Next round the updates from w are 1 - w, 2 - w and -3.5 - w, and client 2 is flagged again, in 2 of 2 rounds.
+=======
+    Next round w is 1.48 and the updates are -.48, .52 and -4.98: clients 1 and 0 are flagged, (1/2 + .7)^2 > .99.
+>>>>>>> w-div
+    """
+    model = pulled((1.0, 2.0, -3.5), PNS | {"weights": "probability"}, sizes=(1, 3, 4))
+    state, report = model.run_round(model.initial_state())
+    p = np.array([1 / 3 + 0.165, 1 / 3 + 0.165, 0.01 / 3])
+    near(report.weights, p, 1e-12)
+    near(state.selection["pr"], p, 1e-12)
+    near(state.w, [0.495 + 0.99 + (3 - 3.5) * 0.01 / 3], 1e-12)
+    _, report = model.run_round(state)
+<<<<<<< HEAD
+    near(report.weights, [0.49998333, 0.49998333, 0.00003333], 1e-8)
+=======
+    near(report.weights, [p[0] / 100, p[1] / 100, p[2] + 0.99 * (p[0] + p[1])], 1e-12)
+>>>>>>> w-div
+
+
 def test_dropped_updates_take_their_buffers_with_them() -> None:
     """BatchNorm statistics and payloads are averaged with the same weights as the updates."""
     sizes = (6, 6, 6, 6)
     log = Recorder()
-    method = with_rules(log, config={"selection": PNS | {"drop_flagged": True}})
+    method = with_rules(log, config={"selection": PNS | {"weights": "drop"}})
     model = federation(classes(sizes, seed=3), method, seeded(bn_dropout, 0), lr=0.5, batch_size=3)
     first = model.initial_state()
     state, report = model.run_round(first)

@@ -162,6 +162,7 @@ EXPECTED: dict[str, Any] = {
     "isfl": FEDAVG,  # one class: nothing to choose among
     "moon": FEDAVG,  # one feature: its cosine does not change
     "feddecorr": FEDAVG,  # one feature: nothing to decorrelate
+    "feddecorr_code": FEDAVG,
     "fedntd": FEDAVG,  # one class: no other one to distil
     "fedrs": FEDAVG,  # one class: none is missing
     "fedlc": FEDAVG,  # one class: its probability is 1

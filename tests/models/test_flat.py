@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from federations import near, seeded
 from torch import Tensor, nn
 
-from benchmark.models.flat import FlatModel
+from benchmark.models.flat import FlatModel, focal_loss
 from benchmark.models.networks import Net
 from methods.core.contexts import Head
 
@@ -137,3 +137,13 @@ def test_tensors_begin_at_multiples_of_four() -> None:
     # 2 x 6, 6 x 4, 4, 4, 4, 4 x 4 and 4 numbers; then 6, 6 and 6
     names = ("0.weight", "2.weight", "4.bias", "0.bias", "1.weight")
     assert [starts[f"body.{name}"] for name in names] == [0, 12, 64, 68, 74]
+
+
+def test_focal_loss_by_hand() -> None:
+    """p_y = 3/4 and 1/2: (1/4)^2 log(4/3) and (1/2)^2 log 2; with weights 3 and 5; gamma 0 is cross-entropy."""
+    logits, y = torch.tensor([[math.log(3.0), 0.0], [0.0, 0.0]]), torch.tensor([0, 1])
+    first, second = math.log(4 / 3) / 16, math.log(2) / 4
+    weights = torch.tensor([3.0, 5.0])
+    assert float(focal_loss(logits, y, 2, None)) == pytest.approx((first + second) / 2)
+    assert float(focal_loss(logits, y, 2, weights)) == pytest.approx((3 * first + 5 * second) / 2)
+    assert float(focal_loss(logits, y, 0, None)) == pytest.approx(float(F.cross_entropy(logits, y)))

@@ -57,6 +57,8 @@ def test_resnet18_has_the_known_size(channels: int, parameters: int) -> None:
     [
         # The stem, two in each of 8 blocks, three shortcuts.
         ("resnet18_gn", 20, 2, 4800, RESNET18, 512),
+        # As resnet50.
+        ("resnet50_gn", 53, 32, 26_560, 25_557_032 - 2049 * 990, 2048),
         # 3,504,872 parameters with 1,000 classes, and 52 convolutions.
         ("mobilenetv2_gn", 52, 8, 17_056, 3_504_872 - 1281 * 990, 1280),
     ],
@@ -139,6 +141,7 @@ def test_efficientnet_has_the_known_size(hidden: int, head: int) -> None:
         ("resnet18_32", 0.125, 64),
         ("resnet18_gn", 0.15, 76),  # 76.8, rounded to a whole number of groups of two
         ("resnet50", 0.125, 256),
+        ("resnet50_gn", 0.2, 384),  # 4 x 102.4, rounded to a whole number of groups of 32
         ("mobilenetv2_gn", 0.35, 1280),  # below 1 the paper leaves the last convolution as it is
         ("mobilenetv2_gn", 1.4, 1792),
     ],

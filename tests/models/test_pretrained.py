@@ -20,8 +20,10 @@ from benchmark.models.pretrained import (
     EFFICIENTNET_B0,
     MOBILENETV2,
     RESNET50,
+    RESNET50_GN,
     WeightsFile,
     calibrate,
+    exported,
     fetch_weights,
     read_weights,
     weights_folder,
@@ -29,6 +31,7 @@ from benchmark.models.pretrained import (
 
 FILES = {
     "resnet50": ("resnet50", RESNET50),
+    "resnet50_gn": ("resnet50_gn", RESNET50_GN),
     "efficientnet_b0": ("efficientnet_b0", EFFICIENTNET_B0),
     "mobilenetv2_gn": ("mobilenetv2_100", MOBILENETV2),
 }
@@ -181,12 +184,32 @@ def test_the_file_of_a_group_norm_stays_as_it_is() -> None:
     assert all(torch.equal(found[key], t) for key, t in own.items())
 
 
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_a_checkpoint_of_feddiverses_authors(wrapped: bool, tmp_path: Path) -> None:
+    """timm's MobileNetV2 with GroupNorm and 2028 outputs, as their code builds it; nothing is calibrated."""
+    norm = functools.partial(nn.GroupNorm, num_groups=8, eps=1e-6)
+    network = timm.create_model("mobilenetv2_100", pretrained=False, norm_layer=norm, num_classes=2028)
+    given = network.state_dict()
+    path = tmp_path / "pretrained_imagenet.pth"
+    torch.save({"server_model_state_dict": given, "round": 3} if wrapped else given, path)
+    digits = hashlib.sha256(path.read_bytes()).hexdigest()[:8]
+    with pytest.raises(ConfigError, match=f"pretrained_imagenet-{digits}.pth"):
+        exported(str(path))
+    renamed = path.rename(tmp_path / f"pretrained_imagenet-{digits}.pth")
+    read = functools.partial(read_weights, paths=PathsConfig())
+    net = build_net("mobilenetv2_gn", 5, RGB, {"start": str(renamed)}, 0, read)
+    found = net.body.state_dict()
+    assert all(torch.equal(found[key], t) for key, t in given.items() if not key.startswith("classifier"))
+    assert len(found) == len(given) - 2
+
+
 # The files -----------------------------------------------------------------------------------------------------
 
 
 def test_the_files_are_those_that_the_libraries_name() -> None:
     assert ResNet50_Weights.IMAGENET1K_V1.url == RESNET50.url
     assert timm.get_pretrained_cfg("mobilenetv2_100.ra_in1k").url == MOBILENETV2.url
+    assert timm.get_pretrained_cfg("resnet50_gn.a1h_in1k").url == RESNET50_GN.url
     assert timm.get_pretrained_cfg("efficientnet_b0.ra_in1k").url == EFFICIENTNET_B0.url
     assert (MOBILENETV2.file, MOBILENETV2.digits) == ("mobilenetv2_100_ra-b33bc2c4.pth", "b33bc2c4")
     assert timm.get_pretrained_cfg("mobilenetv2_100.ra_in1k").classifier + "." == MOBILENETV2.head

@@ -11,8 +11,10 @@ from benchmark.experiments.metrics import WhichRound
 from benchmark.reports.statistics import (
     Difference,
     Mark,
+    Summary,
     agreement,
     critical_difference,
+    holm,
     mean_agreement,
     p_better,
     paired_difference,
@@ -20,6 +22,7 @@ from benchmark.reports.statistics import (
     ranking,
     reported_value,
     summarise,
+    welch,
 )
 
 
@@ -64,8 +67,64 @@ def test_paired_differences() -> None:
     assert found.interval == pytest.approx((9 - half, 9 + half), abs=1e-6)
     two = paired_difference(seeds(1, 3), seeds(0, 0))  # mean 2, standard deviation sqrt 2
     assert two is not None and two.interval == pytest.approx((2 - 12.706205, 2 + 12.706205), abs=1e-6)
-    assert paired_difference({0: 1.5}, {0: 1.0, 1: 9.0}) == Difference(0.5, None, 1)
+    assert paired_difference({0: 1.5}, {0: 1.0, 1: 9.0}) == Difference(0.5, 1)
     assert paired_difference({0: 1.0}, {1: 1.0}) is None
+
+
+def test_the_difference_of_printed_means() -> None:
+    """FedDiverse's 94.01 +- 0.98 and 92.00 +- 1.61 over three runs each; then equal SDs, with 4 degrees of freedom."""
+    found = welch(Summary(94.01, 0.98, 3), Summary(92.00, 1.61, 3))
+    assert str(found) == "+2.01 [-1.28, +5.30]"
+    assert (found.n, found.error) == (0, pytest.approx(math.sqrt((0.98**2 + 1.61**2) / 3)))
+    equal = welch(Summary(5.0, 1.0, 3), Summary(2.0, 1.0, 3))
+    half = 2.776445 * math.sqrt(2 / 3)  # the 97.5 % quantile of t with 4 degrees of freedom
+    assert equal.interval == pytest.approx((3 - half, 3 + half), abs=1e-6)
+    assert welch(Summary(5.0, None, 0), Summary(2.0, 1.0, 3)) == Difference(3.0)
+
+
+def test_the_difference_of_two_differences() -> None:
+    """Squared errors 2/3 (4 degrees of freedom) and 1/3 (2): 1 / ((4/9)/4 + (1/9)/2) = 6 degrees of freedom."""
+    published = welch(Summary(5.0, 1.0, 3), Summary(2.0, 1.0, 3))
+    found = published.minus(Difference(1.0, 3, math.sqrt(1 / 3), 2))
+    assert (found.mean, found.error, found.freedom) == pytest.approx((2, 1, 6))
+    assert found.interval == pytest.approx((2 - 2.446912, 2 + 2.446912), abs=1e-6)
+    assert published.minus(Difference(1.0, 1)).interval is None
+
+
+def of_pairs(mean: float, error: float | None = 1.0) -> Difference:
+    """A difference of three pairs, whose two-sided p is 1 - t / sqrt(t^2 + 2)."""
+    return Difference(mean, 3, error, 2)
+
+
+@pytest.mark.parametrize(
+    ("difference", "p"),
+    [
+        (of_pairs(-9, math.sqrt(1 / 3)), 2 * P),
+        (of_pairs(0), 1),
+        (of_pairs(2, 0.0), 0),
+        (of_pairs(0, 0.0), 1),
+        (of_pairs(2, None), None),
+    ],
+)
+def test_two_sided_p_values(difference: Difference, p: float | None) -> None:
+    assert difference.p == (p if p is None else pytest.approx(p, abs=1e-12))
+
+
+@pytest.mark.parametrize(
+    ("means", "halves"),
+    [
+        ((3, 10, 7), (4.302653, 7.6488, 6.2053)),  # 10 and 7 are rejected, 3 is not
+        ((4.5, 10, 5), (6.2053, 7.6488, 6.2053)),  # 5 is not, so 4.5 is not either
+        ((-7.5, 7, -5), (7.6488, 7.6488, 7.6488)),  # not even the largest
+    ],
+)
+def test_intervals_by_holm(means: tuple[float, ...], halves: tuple[float, ...]) -> None:
+    """Three differences with error 1 and one without: t must exceed 7.6488 (0.05/3), 6.2053 (0.05/2) and 4.302653."""
+    first, *others = holm([*map(of_pairs, means[:1]), of_pairs(9, None), *map(of_pairs, means[1:]), None])
+    assert (others[0], others[-1]) == (None, None)
+    for mean, half, interval in zip(means, halves, (first, *others[1:3]), strict=True):
+        assert interval == pytest.approx((mean - half, mean + half), abs=1e-4)
+    assert holm([]) == []
 
 
 def test_lower_can_be_better() -> None:
@@ -87,13 +146,14 @@ def test_means_that_print_the_same_share_their_place() -> None:
     [
         ("last", True, 0.7),
         ("mean_last_2", True, 0.75),
+        ("mean_until_14", True, 0.7),  # 5 and 10; not the untrained model
         ("best_validation", True, 0.8),  # 15 before 20
         ("best_test", True, 0.9),
         ("best_test", False, 0.5),
     ],
 )
 def test_the_reported_round(rule: str, higher: bool, value: float) -> None:
-    test = {5: 0.5, 10: 0.9, 20: 0.7, 15: 0.8}
+    test = {0: 0.6, 5: 0.5, 10: 0.9, 20: 0.7, 15: 0.8}
     validation = {5: 0.1, 10: 0.6, 15: 0.7, 20: 0.7, 25: 0.9}
     assert reported_value(WhichRound.parse(rule), test, validation, higher) == pytest.approx(value)
 
@@ -103,6 +163,7 @@ def test_the_reported_round(rule: str, higher: bool, value: float) -> None:
     [
         ("last", {}, "no evaluated round"),
         ("mean_last_3", {1: 0.5}, "needs 3 evaluated rounds, the run has 1"),
+        ("mean_until_4", {0: 0.5, 5: 0.5}, "needs an evaluated round up to 4"),
         ("best_validation", {1: 0.5}, "validation split"),
     ],
 )

@@ -155,7 +155,7 @@ def test_differences_to_the_base_row(published: Path) -> None:
     assert second[1] == r"+9.00 \[+6.52, +11.48\]<br><sub>+10.00</sub>"
     assert third[2] == "+10.00 (n=1 of 3, 2 without a pair)"
     assert csv.render_wide(table).splitlines()[1:3] == ["fedavg,,,,,,", "fedprox,9.00,,,,,"]
-    assert csv.render(table).splitlines()[7].endswith(",fedavg,9.0,6.515862,11.484138,3,10.0")
+    assert csv.render(table).splitlines()[7].endswith(",fedavg,9.0,6.515862,11.484138,3,10.0,,")
     assert r"+9.00 {$\ [+6.52, +11.48]$}" in latex.render(table)
     assert "+9.00 [+6.52, +11.48] (+10.00)" in terminal.render(table, with_notes=False)
 

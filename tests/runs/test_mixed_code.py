@@ -137,17 +137,6 @@ def test_what_a_finished_run_executed_is_compared(
     assert (index.state(calm.key), index.differs(calm.key)) == ("done", "another version of the engine")
 
 
-def test_a_partition_is_drawn_again_if_what_all_schemes_share_has_changed(
-    calm: RunConfig,
-    edited: Edit,  # noqa: F811
-) -> None:
-    folder = Path(calm.paths.results) / "partitions"
-    before = load_data(calm, folder).partition.id
-    edited("partitions/core/base.py", "\nfrom ", "\nimport this\nfrom ")
-    assert load_data(calm, folder).partition.id != before
-    assert len(list(folder.iterdir())) == 2
-
-
 # What cannot be read is not damaged --------------------------------------------------------------------------------
 
 REFUSALS = [

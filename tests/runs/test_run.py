@@ -20,10 +20,9 @@ from benchmark.config.schema import RunConfig
 from benchmark.engine.federation import FederatedRun
 from benchmark.errors import ConfigError, UserError
 from benchmark.runs.build import build_problem, build_run, choose_device
-from benchmark.runs.data import load_data, load_dataset, prepare_data
+from benchmark.runs.data import load_data, prepare_data
 from benchmark.runs.execute import execute, work
 from benchmark.system import NO_MEMORY
-from datasets.core import prepare
 from methods.core.samples import TwoArrays
 
 
@@ -199,12 +198,10 @@ def test_refusals_about_clients(
         build_run(config, load_data(config))
 
 
-def test_data_are_loaded_once_and_all_missing_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_data_are_prepared_once_and_all_missing_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     one, two = configuration(tmp_path, seed=0), configuration(tmp_path, seed=1)
-    load_dataset(one.dataset, one.paths)
-    with monkeypatch.context() as context:
-        context.setattr(prepare, "fingerprint", None)  # else the arrays were read again
-        load_dataset(two.dataset, two.paths)
     asked: list[str] = []
 
     def missing(what: Any, *_: Any) -> None:

@@ -191,16 +191,6 @@ def test_a_changed_method_is_carried_out_again(ended: RunConfig, edited: Edit) -
     assert json.loads(old.read_text())["final"] == status_of(ended).final
 
 
-def test_a_partition_of_changed_code_is_made_again(ended: RunConfig, edited: Edit) -> None:  # noqa: F811
-    def partition() -> str:
-        return str(json.loads((folder_of(ended).path / "meta.json").read_text())["partition"])
-
-    before = partition(), bits(ended)
-    edited("partitions/iid.py", "\nfrom ", "\nimport this\nfrom ")
-    assert execute(ended)[0] == "done"
-    assert partition() != before[0] and bits(ended) == before[1]
-
-
 def test_what_a_method_imports_is_its_own_and_the_engine_is_not(edited: Edit) -> None:  # noqa: F811
     feddc = digests.own(FedDC)
     assert {"methods/feddc.py", "methods/scaffold.py"} <= set(feddc)

@@ -5,7 +5,7 @@ from typing import NamedTuple
 from benchmark.experiments.metrics import Show
 from benchmark.reports.published import Published
 from benchmark.reports.results import CellResult
-from benchmark.reports.statistics import Difference
+from benchmark.reports.statistics import Difference, shown_interval
 from benchmark.reports.tables import Table
 
 
@@ -45,9 +45,11 @@ def printed(cell: CellResult | str, show: Show) -> tuple[Printed, Printed, Print
     if show == "published":
         return published, Printed(), Printed()
     if show == "difference" and cell.base is not None:
-        of_paper = cell.published_difference
-        published = Printed() if of_paper is None else Printed(f"{of_paper:+.2f}")
-        return _compared(cell), published, _difference(cell.reproduced_difference)
+        return (
+            _compared(cell),
+            _difference(cell.published_difference),
+            _difference(cell.reproduced_difference),
+        )
     measured = _measured(cell)
     if show == "difference":  # the base row; the marks compare means, not differences
         measured = measured._replace(rank="", signs="‡" * bool(cell.differs))
@@ -63,8 +65,7 @@ def _published(number: Published | None) -> Printed:
 def _difference(found: Difference | None) -> Printed:
     if found is None:
         return Printed()
-    interval = "[{:+.2f}, {:+.2f}]".format(*found.interval) if found.interval else ""
-    return Printed(f"{found.mean:+.2f}", interval=interval)
+    return Printed(f"{found.mean:+.2f}", interval=shown_interval(found.interval))
 
 
 def _compared(cell: CellResult) -> Printed:

@@ -190,7 +190,7 @@ const clientsPart = (runs, partitions, width) => {
       run.clients.cells.length ? participationChart(run.clients, clients, width) : element("p", {}, run.origin.unseen?.length ? "All others in every round." : "All clients in every round."),
       run.origin.unseen?.length ? element("p", {}, `Never: clients ${run.origin.unseen.join(", ")}.`) : "",
       element("h4", {}, "Samples of each class"),
-      partition?.counts.length ? labelChart(partition.counts, partition.class_names, width) : element("p", {}, "The partition’s statistics are not in the results folder."),
+      partition?.counts.length ? labelChart(partition.counts, partition.class_names, width) : element("p", {}, "The run noted no counts."),
     );
   };
   choose.addEventListener("change", show);

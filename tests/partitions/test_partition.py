@@ -1,9 +1,8 @@
-"""Identity of a partition, its folder on disk, what is printed and drawn of it."""
+"""Identity and statistics of a partition, and what is printed and drawn of it."""
 
-import json
-import multiprocessing
-import os
-import subprocess
+import struct
+from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +12,9 @@ from matplotlib.collections import PathCollection
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-import partitions.core.store
 from benchmark.cli.partition import client_names, partition_text
 from benchmark.reports.pictures import client_picture, draw_bubbles, fit
-from partitions import Partition, Partitioner, PartitionError, Population, make_partition
-from partitions.core.store import save
+from partitions import Partition, PartitionError, Population, make_partition
 
 KEY = "fake:f00d:None"
 PCDD = {"clients": 4, "classes_per_client": 2}
@@ -31,11 +28,8 @@ def population(samples: int = 200) -> Population:
     )  # fmt: skip
 
 
-def made(
-    folder: Path | None = None, seed: Any = 0, key: str = KEY, name: str = "pcdd", **params: Any
-) -> Partition:
-    params = params or PCDD
-    return make_partition(population(), name, params, seed, key, folder)
+def made(seed: Any = 0, key: str = KEY, name: str = "pcdd", **params: Any) -> Partition:
+    return make_partition(population(), name, params or PCDD, seed, key)
 
 
 def same(one: Partition, other: Partition) -> bool:
@@ -45,7 +39,7 @@ def same(one: Partition, other: Partition) -> bool:
 # Identity ----------------------------------------------------------------------------------------
 
 
-def test_id_follows_the_meaning_of_the_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_id_follows_the_meaning_of_the_parameters() -> None:
     first = made()
     assert first.id.startswith("pcdd-") and same(made(**PCDD, variant="paper"), first)
     alpha = {"clients": 5, "alpha": 1}
@@ -57,8 +51,14 @@ def test_id_follows_the_meaning_of_the_parameters(monkeypatch: pytest.MonkeyPatc
         made(seed=1),
     ]
     assert not any(map(np.array_equal, first.clients, others[-1].clients))
-    monkeypatch.setattr(partitions.core.store, "FORMAT", 99)
-    assert len({part.id for part in (first, *others, made())}) == 6
+    assert len({part.id for part in (first, *others)}) == 5
+
+
+def test_digest_is_that_of_clients_and_their_ends() -> None:
+    """Of 8-byte little-endian numbers, each list behind its length; committed results have such digests."""
+    flat, ends = [0, 1, 2, 3], [0, 2, 4]
+    part = replace(made(), clients=[np.array([0, 1]), np.array([2, 3])])
+    assert part.digest == sha256(struct.pack("<9q", 4, *flat, 3, *ends)).hexdigest()
 
 
 def test_a_negative_seed() -> None:
@@ -87,108 +87,6 @@ def test_counts_metrics_and_what_is_left() -> None:
     left = part.unassigned()
     assert len(left) == 24 - 10
     np.testing.assert_array_equal(np.sort(np.concatenate([left, *part.clients])), np.arange(24))
-
-
-# On disk -----------------------------------------------------------------------------------------
-
-
-def test_saved_partition_comes_back_and_is_not_drawn_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    part = made(tmp_path)
-    files = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in (tmp_path / part.id).iterdir()}
-    assert {path.name for path in files} == {"partition.npz", "statistics.json"}
-    save(part, population(), tmp_path)
-    monkeypatch.setattr(Partitioner, "split", None)  # drawing would call it
-    again = made(tmp_path)
-    assert same(part, again) and part.metrics == again.metrics and part.identity == again.identity
-    np.testing.assert_array_equal(part.counts_attr, again.counts_attr)
-    assert files == {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in files}
-    assert [path.name for path in tmp_path.iterdir()] == [part.id]
-
-
-def test_statistics_are_readable_without_us(tmp_path: Path) -> None:
-    part = made(tmp_path)
-    statistics = json.loads((tmp_path / part.id / "statistics.json").read_text())
-    assert statistics["scheme"] == "pcdd" and statistics["seed"] == 0 and statistics["dataset"] == KEY
-    assert statistics["params"] == {**PCDD, "variant": "paper"}
-    assert statistics["counts"] == part.counts.tolist()
-    assert statistics["sizes"] == [len(client) for client in part.clients]
-    assert statistics["metrics"]["GCI"] == 0.0  # four classes of 50
-    stored = np.load(tmp_path / part.id / "partition.npz")
-    second = stored["flat"][stored["offsets"][1] : stored["offsets"][2]]
-    np.testing.assert_array_equal(second, part.clients[1])
-
-
-def test_interrupted_save_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object, **__: object) -> str:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(Path, "write_text", full)
-    with pytest.raises(PartitionError, match=r"cannot write partition .*: No space left on device"):
-        made(tmp_path)
-    assert not list(tmp_path.iterdir())
-
-
-def _save_into(folder: str) -> str:
-    return made(Path(folder)).id
-
-
-def test_a_dollar_sign_is_no_formula(tmp_path: Path) -> None:
-    client_picture(
-        np.ones((2, 1)), tmp_path / "a.png", [r"$\nosuch$"], title="$(x)$ $", client_names=["$", "$^$"]
-    )
-    assert (tmp_path / "a.png").stat().st_size > 0
-
-
-def test_leftovers_of_killed_processes_are_removed(tmp_path: Path) -> None:
-    with subprocess.Popen(["true"]) as process:
-        pass
-    left = tmp_path / f".{made().id}.{process.pid}.ab12"
-    left.mkdir()
-    os.utime(left, (0, 0))
-    assert [path.name for path in tmp_path.iterdir()] == [left.name]
-    made(tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == [made().id]
-
-
-def test_processes_that_save_at_once_agree(tmp_path: Path) -> None:
-    with multiprocessing.get_context("fork").Pool(4) as pool:
-        ids = pool.map(_save_into, [str(tmp_path)] * 16, chunksize=1)
-        pool.close()
-        pool.join()  # otherwise they are ended by a signal, which the suite handles
-    assert len(set(ids)) == 1
-    assert [path.name for path in tmp_path.iterdir()] == [ids[0]]
-    assert same(made(tmp_path), made())
-
-
-@pytest.mark.parametrize("file", ["partition.npz", "statistics.json"])
-@pytest.mark.parametrize("harm", ["truncated", "empty", "missing", "overwritten"])
-def test_damaged_partition_is_named(tmp_path: Path, file: str, harm: str) -> None:
-    path = tmp_path / made(tmp_path).id / file
-    content = path.read_bytes()
-    path.write_bytes(content[: len(content) // 2] if harm == "truncated" else b"")
-    if harm == "missing":
-        path.unlink()
-    if harm == "overwritten":  # in the middle of what is compressed
-        path.write_bytes(content[:70] + b"\xff" * 40 + content[110:])
-    with pytest.raises(PartitionError, match=r"is damaged; remove the folder and run again"):
-        made(tmp_path)
-
-
-def test_edited_files_and_other_data_are_found_out(tmp_path: Path) -> None:
-    folder = tmp_path / made(tmp_path).id
-    with pytest.raises(PartitionError, match=r"made for other data \(200 samples, now 240\)"):
-        make_partition(population(240), "pcdd", PCDD, 0, KEY, tmp_path)
-    statistics = json.loads((folder / "statistics.json").read_text())
-    for edit in ({"seed": 5}, {"params": {"clients": 5}}):
-        (folder / "statistics.json").write_text(json.dumps(statistics | edit))
-        with pytest.raises(PartitionError, match="does not fit its id"):
-            made(tmp_path)
-    (folder / "statistics.json").write_text(json.dumps(statistics))
-    np.savez(folder / "partition.npz", flat=np.arange(200), offsets=np.array([0, 50, 100, 150, 200]))
-    with pytest.raises(PartitionError, match="does not fit its id"):
-        made(tmp_path)
 
 
 # Text --------------------------------------------------------------------------------------------
@@ -273,3 +171,10 @@ def test_area_of_a_bubble_is_proportional_to_its_count(width: float | None) -> N
     }
     for count, handle in shown.items():
         assert handle.get_markersize() ** 2 == pytest.approx(count / 100 * areas[0, 0])  # type: ignore[union-attr]
+
+
+def test_a_dollar_sign_is_no_formula(tmp_path: Path) -> None:
+    client_picture(
+        np.ones((2, 1)), tmp_path / "a.png", [r"$\nosuch$"], title="$(x)$ $", client_names=["$", "$^$"]
+    )
+    assert (tmp_path / "a.png").stat().st_size > 0
