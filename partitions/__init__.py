@@ -2,7 +2,7 @@
 
 from benchmark.paths import packages_of
 from partitions.core.base import Partitioner, PartitionError, Population
+from partitions.core.partition import Partition, make_partition
 from partitions.core.registry import make, names, partition
-from partitions.core.store import Partition, make_partition
 
 __path__ += packages_of(__name__)

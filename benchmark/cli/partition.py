@@ -14,7 +14,7 @@ from benchmark.experiments.plan import check_names
 from benchmark.experiments.selection import CommandOptions
 from benchmark.runs.files import storing
 from partitions.core.base import IntArray, Population
-from partitions.core.store import Partition
+from partitions.core.partition import Partition
 
 BLOCK_WIDTH = 110  # characters; wider tables continue below
 

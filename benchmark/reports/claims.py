@@ -91,15 +91,12 @@ def as_table(results: TableResults) -> Table:
     heads += ["Here", "After Holm", "Pairs", f"Verdict at preset {results.preset}"]
     blocks = []
     for key, comparisons in by_column.items():
-        label, lines = (
-            full_label(spec.column(key)),
-            [_line(comparison, len(heads) > 5) for comparison in comparisons],
-        )
-        group = (
-            label if len(comparisons) < len(compared) else None
-        )  # the heading where there are several blocks
+        label = full_label(spec.column(key))
+        lines = tuple(_line(comparison, bool(spec.reproductions)) for comparison in comparisons)
+        # A heading where there are several blocks.
+        group = label if len(comparisons) < len(compared) else None
         if lines:
-            blocks.append(ColumnBlock(label, tuple(heads), tuple(lines), (group,) * len(heads)))
+            blocks.append(ColumnBlock(label, tuple(heads), lines, (group,) * len(heads)))
     caption = (
         f"{conditions(results)}. Here: {PAIRED} After Holm: corrected for the "
         f"{sum(c.corrected is not None for c in compared)} intervals of this table. {PUBLISHED} There, agreement "

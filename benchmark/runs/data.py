@@ -16,7 +16,7 @@ from benchmark.models.networks import wanted_weights
 from benchmark.models.pretrained import fetch_weights
 from datasets.core.base import Dataset, Split
 from partitions.core.base import Population
-from partitions.core.store import Partition, make_partition
+from partitions.core.partition import Partition, make_partition
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,8 @@ def test_a_value_for_a_function_and_the_other_way_round(name: str, body: dict[st
 def test_every_hook_may_be_overridden() -> None:
     for base in SLOTS.values():
         hooks = {name: value for name, value in vars(base).items() if name[0] != "_" and callable(value)}
-        type("Mine", (base,), hooks)
+        mine = type("Mine", (base,), hooks)
+        assert hooks.keys() <= vars(mine).keys()
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from benchmark.runs.index import RunIndex
 from benchmark.runs.origin import origin_of
 from benchmark.runs.status import RunState
 from benchmark.runs.store import ResultsFolder
-from partitions.core.store import Partition
+from partitions.core.partition import Partition
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 
