@@ -1,8 +1,7 @@
 """Send runs, tables and figures of a results folder to W&B, each part once.
 
-Training does not know about it. A process beside a launch reads the folders of runs, so nothing that happens to it, to
-wandb or to the server slows or changes a run. ``wandb.json`` in the folder of a run says what was sent. A run that was
-interrupted and resumed continues under its id.
+Training does not know about it. A process beside a launch reads the folders of finished runs, so nothing that happens
+to it, to wandb or to the server slows or changes a run. ``wandb/sent/`` in the results folder says what was sent.
 """
 
 import contextlib
@@ -31,14 +30,8 @@ from benchmark.config.files import read_yaml
 from benchmark.errors import StorageError
 from benchmark.paths import ROOT
 from benchmark.runs.files import write_atomically
-from benchmark.runs.status import RunState, Status
-from benchmark.runs.store import ResultsFolder, RunFolder, read_json
-
-EXIT_CODES = {RunState.DONE: 0, RunState.DIVERGED: 0, RunState.FAILED: 1}
-"""Exit codes of runs at W&B. Other runs are marked as preempted, with exit code 130."""
-
-LIVE_SECONDS = 60.0
-"""Time between two sends of a run that is at work. A server needs about a second to open a run."""
+from benchmark.runs.folder import ResultsFolder, RunFolder
+from benchmark.runs.status import Result
 
 WAIT_SECONDS = 30.0
 """Time that the process beside a launch has at the end of a command to send what is left."""
@@ -93,11 +86,10 @@ class Sender:
         """``root`` is the results folder. A failure is printed on ``stream``, default stderr."""
         self.settings, self.root, self.failed = settings, root.absolute(), False
         self._stream = stream
-        self._live_at: dict[str, float] = {}
 
     def send_runs(self, runs: Sequence[TrackedRun]) -> int:
         """Send what is new of ``runs``; number of those that something was sent of."""
-        there = ResultsFolder(self.root).there([run.key for run in runs])
+        there = ResultsFolder(self.root).finished([run.key for run in runs])
         return self._send_all(self._send_run, [run for run in runs if run.key in there])
 
     def send_tables(self, since: float = 0.0) -> int:
@@ -129,8 +121,8 @@ class Sender:
         destination = f"{self.settings.quietest} {self.settings.entity or ''}/{self.settings.project}"
         with contextlib.suppress(Timeout), FileLock(path.with_suffix(".lock"), timeout=0):
             note: dict[str, Any] = {}
-            with contextlib.suppress(StorageError):  # A damaged note says nothing.
-                note = read_json(path) or {}
+            with contextlib.suppress(OSError, ValueError):  # A damaged note says nothing.
+                note = json.loads(path.read_bytes())
             note = note if note.get("destination") == destination else {}
             if note.get("sent") != version:
                 yield note
@@ -140,39 +132,27 @@ class Sender:
         yield None
 
     def _send_run(self, run: TrackedRun) -> bool:
-        """Send the rounds that W&B does not have."""
+        """Send a finished run."""
         folder = ResultsFolder(self.root).run(run.key)
         try:
-            status = folder.status()
+            result = folder.result()
         except StorageError:
             return False  # The command that needs the run reports it.
-        if status is None or not self._is_due(run.key, status, folder):
+        if result is None:
             return False
-        with self._note(folder.path / "wandb.json", f"{status.state} {status.round}") as note:
+        place = self.root / "wandb" / "sent" / f"{result.hash}-seed{result.seed}.json"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with self._note(place, result.records_sha256) as note:
             if note is None:
                 return False
-            rounds = read_rounds(folder.records_path, whole=status.state is not RunState.RUNNING)
-            opened = self._open(**describe(run, folder, self.settings))
+            opened = self._open(**describe(run, folder, result, self.settings))
             opened.define_metric("round")
             opened.define_metric("*", step_metric="round")
-            first = max(note.get("round", -1) + 1, opened.starting_step)
-            for number in sorted(number for number in rounds if number >= first):
-                opened.log({"round": number, **rounds[number]}, step=number)
-            opened.summary.update(summarise(status, folder))
-            if status.state not in EXIT_CODES:
-                opened.mark_preempting()
-            opened.finish(exit_code=EXIT_CODES.get(status.state, 130))
-            note["round"] = max([*rounds, first - 1])
-        return True
-
-    def _is_due(self, key: str, status: Status, folder: RunFolder) -> bool:
-        """Whether to send a run now. A run at work is sent now and then, and not into offline files."""
-        if status.state is not RunState.RUNNING:
-            return not status.ended or folder.records_size() == status.records_bytes
-        now = time.monotonic()
-        if self.settings.quietest != "online" or now - self._live_at.setdefault(key, now) < LIVE_SECONDS:
-            return False
-        self._live_at[key] = now
+            for number, values in sorted(read_rounds(folder.path / "records.jsonl").items()):
+                if number >= opened.starting_step:
+                    opened.log({"round": number, **values}, step=number)
+            opened.summary.update(summarise(result, folder))
+            opened.finish(exit_code=0)
         return True
 
     def _send_table(self, path: Path) -> bool:
@@ -256,22 +236,21 @@ def metric_name(record: Mapping[str, Any]) -> str:
     return name if record["group"] == "all" else f"{name}/{record['group']}"
 
 
-def read_rounds(path: Path, whole: bool) -> dict[int, dict[str, float]]:
-    """Metrics by round, without those of single clients. Unless ``whole``, the last one may be cut and is left out."""
+def read_rounds(path: Path) -> dict[int, dict[str, float]]:
+    """Metrics by round, without those of single clients."""
     rounds: dict[int, dict[str, float]] = {}
-    content = path.read_bytes() if path.exists() else b""
-    for line in content[: content.rfind(b"\n") + 1].splitlines():
+    for line in path.read_bytes().splitlines():
         record = json.loads(line)
         if record["split"] != "participation":
             rounds.setdefault(record["round"], {})[metric_name(record)] = record["value"]
-    if not whole:
-        rounds.pop(max(rounds, default=0), None)
     return rounds
 
 
-def describe(run: TrackedRun, folder: RunFolder, settings: TrackingSettings) -> dict[str, Any]:
+def describe(
+    run: TrackedRun, folder: RunFolder, result: Result, settings: TrackingSettings
+) -> dict[str, Any]:
     """The arguments of ``wandb.init`` that describe a run."""
-    config = read_yaml(folder.config_path, "configuration")
+    config = read_yaml(folder.path / "config.yaml", "configuration")
     method, dataset, selection = (config.get(group) or {} for group in ("method", "dataset", "selection"))
     data = dataset.get("options", {}).get("stands_for") or dataset.get("name")
     names = [config.get("preset"), method.get("name"), data, selection.get("name")]
@@ -282,20 +261,20 @@ def describe(run: TrackedRun, folder: RunFolder, settings: TrackingSettings) -> 
         "group": run.group[:128],
         "job_type": str(method.get("name", "run"))[:64],
         "tags": _tags(run.tags, names, settings.tags),
-        "config": {**config, "meta": read_json(folder.path / "meta.json"), "folder": str(folder.path)},
+        "config": {**config, "made": result.made, "origin": result.origin, "folder": str(folder.path)},
     }
 
 
-def summarise(status: Status, folder: RunFolder) -> dict[str, Any]:
+def summarise(result: Result, folder: RunFolder) -> dict[str, Any]:
     """The summary at W&B, with the last evaluation as ``final/<split>/<metric>``."""
-    final = {f"final/{split}/{m}": value for split, ms in status.final.items() for m, value in ms.items()}
+    final = {f"final/{split}/{m}": value for split, ms in result.final.items() for m, value in ms.items()}
     return {
-        "state": str(status.state),
-        "message": status.message[:1000],
+        "state": str(result.state),
+        "message": result.message[:1000],
         "folder": str(folder.path),
-        "rounds_done": status.round,
-        "seconds": status.seconds,
-        "seconds_per_round": status.seconds / max(1, status.round),
+        "rounds_done": result.round,
+        "seconds": result.seconds,
+        "seconds_per_round": result.seconds / max(1, result.round),
         **final,
     }
 

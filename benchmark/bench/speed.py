@@ -4,6 +4,7 @@
 shuffled and normalised, then contiguous batches go forward and backward into ``torch.optim.SGD``.
 """
 
+import hashlib
 import multiprocessing
 import os
 import resource
@@ -24,6 +25,7 @@ import torch.nn.functional as F
 from torch.autograd.profiler import profile
 from torch.utils.flop_counter import FlopCounterMode
 
+from benchmark import code
 from benchmark.config.compose import compose, resolve
 from benchmark.config.schema import RunConfig
 from benchmark.engine import randomness
@@ -34,9 +36,8 @@ from benchmark.experiments.tables import spec_called
 from benchmark.models.networks import build_net
 from benchmark.runs.build import build_problem, build_run, choose_device
 from benchmark.runs.data import load_data, load_dataset
-from benchmark.runs.status import RunState, Status
-from benchmark.runs.store import ResultsFolder, record_lines
-from benchmark.runs.writer import write_status
+from benchmark.runs.folder import ResultsFolder, record_lines, write_result
+from benchmark.runs.status import Result, RunState
 from benchmark.system import processor, usable_cores
 from methods.core.contexts import Phase, RoundView
 
@@ -328,14 +329,19 @@ def _pretend(results: ResultsFolder, seeds: int) -> int:
     """Write finished runs of FedMR's Table 1 without training; returns their number."""
     rng = np.random.default_rng(0)
     runs = unique_runs([plan(spec_called("fedmr_table1"), "quick", range(seeds))])
+    origin = {"code": {}, "engine": code.engine(), "data": "", "partition": "", "threads": 1}
+    origin |= {"torch": "", "dispatch": "", "device": "cpu"}
+    made = {"processor": "", "prepared": "", "commit": "", "dirty": False, "repositories": {}, "clients": {}}
     for key, config in runs.items():
-        folder = results.run(key)
-        folder.path.mkdir(parents=True)
+        folder = results.run(key).path
+        folder.mkdir(parents=True)
         values = rng.random(config.train.rounds).tolist()
         lines = record_lines(Record(t, "test", "all", "accuracy", v) for t, v in enumerate(values))
-        folder.records_path.write_bytes(lines)
-        final = {"test": {"accuracy": values[-1]}}
-        write_status(folder.result_path, Status(RunState.DONE, 1, 1, records_bytes=len(lines), final=final))
+        (folder / "records.jsonl").write_bytes(lines)
+        final, sha = {"test": {"accuracy": values[-1]}}, hashlib.sha256(lines).hexdigest()
+        place: dict[str, Any] = {"hash": config.hash, "seed": config.seed, "final": final}
+        digests: dict[str, Any] = {"records_bytes": len(lines), "records_sha256": sha, "model_sha256": ""}
+        write_result(folder, Result(RunState.DONE, "", 1, 1.0, **place, **digests, origin=origin, made=made))
     return len(runs)
 
 

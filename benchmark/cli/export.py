@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from benchmark.cli.jobs import parse_with_run
+from benchmark.cli.runs import parse_with_run
 from benchmark.config.compose import resolve
 from benchmark.config.files import read_yaml
 from benchmark.errors import ConfigError, wrong
@@ -39,14 +39,13 @@ def main(words: Sequence[str]) -> int:
     from benchmark.runs import build, checkpoint, data
 
     folder = results.run(key)
-    plain = read_yaml(folder.config_path, "configuration")
+    if not folder.is_finished:
+        expected = "a run that is done. Give the command that made it again"
+        raise ConfigError(wrong("run", f"{key}, which is not finished", expected))
+    plain = read_yaml(folder.path / "config.yaml", "configuration")
     del plain["hash"]
     config = resolve(plain | {"paths": plain.get("paths", {}) | {"results": str(options.results)}})
-    status = folder.status()
-    if status is None or not status.ended:
-        state = "not begun" if status is None else f"{status.state} after round {status.round}"
-        raise ConfigError(wrong("run", state, "a run that is done. Give the command that made it again"))
-    saved = checkpoint.load(folder.checkpoint_path, config)
+    saved = checkpoint.load(folder.path / "checkpoint.pt", config)
     if saved is None:
         expected = "the one after the last round"
         raise ConfigError(

@@ -14,8 +14,8 @@ from benchmark.experiments.figures import FigureSpec, find_figures
 from benchmark.experiments.plan import Cells
 from benchmark.experiments.selection import TableChoice, plan_cells
 from benchmark.runs.files import write_atomically
+from benchmark.runs.folder import ResultsFolder
 from benchmark.runs.index import RunIndex
-from benchmark.runs.store import ResultsFolder
 
 OF_VALUES = ("bars", "forest")
 """Kinds of figures that need no more of a run than its value in the table."""

@@ -11,7 +11,7 @@ from benchmark.errors import ConfigError
 from benchmark.experiments.plan import Cells
 from benchmark.experiments.selection import ResultsOptions, TableQuery, plan_cells, whole_tables
 from benchmark.experiments.spec import TableSpec
-from benchmark.runs.store import ResultsFolder
+from benchmark.runs.folder import ResultsFolder
 from benchmark.tracking import Sender, TrackedRun
 
 

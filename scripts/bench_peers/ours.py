@@ -20,8 +20,9 @@ from benchmark.engine.records import Cost
 from benchmark.engine.views import client_pool
 from benchmark.runs.build import build_run
 from benchmark.runs.data import load_data
-from benchmark.runs.execute import execute
-from benchmark.runs.store import ResultsFolder
+from benchmark.launch.launch import run_here
+from benchmark.runs.folder import ResultsFolder
+from benchmark.runs.index import RunIndex
 
 SETTINGS = (
     "dataset=mnist partition=dirichlet partition.clients=100 partition.alpha=0.5 model=small_cnn method=fedavg "
@@ -63,9 +64,9 @@ def one(results: str) -> int:
     clock = Clock()
     words = [*SETTINGS, f"paths.results={results}"]
     config = configuration(words)
-    execute(config, progress=lambda done, *_: clock.tick() if done else None)
-    status = ResultsFolder(Path(results)).run(config.key).status()
-    clock.report("this checkout", status.final["test"]["accuracy"] if status else 0.0)
+    index = RunIndex(ResultsFolder(Path(results)).open())
+    run_here(index, config, lambda done, *_: clock.tick() if done else None)
+    clock.report("this checkout", index.final(config.key, "test", "accuracy") or 0.0)
     return 0
 
 

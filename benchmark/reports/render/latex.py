@@ -215,7 +215,7 @@ def _tail(entry: Printed, places: int) -> str:
 
 
 def _letter(outcome: str) -> str:
-    return "X" if outcome == RunState.DAMAGED else outcome[0].upper()
+    return "X" if outcome == RunState.DIFFERS else outcome[0].upper()
 
 
 def _seeds_meaning(table: Table) -> str:
