@@ -9,7 +9,7 @@ from benchmark import paths
 from benchmark.cli import COMMANDS, GONE, entry
 from benchmark.code import place_of
 from benchmark.errors import ConfigError, UserError, printable, wrong
-from benchmark.system import OPEN_FILES, explain, require_open_files
+from benchmark.system import explain
 
 HELP = {"-h", "--help"}
 
@@ -59,7 +59,6 @@ def _carry_out(words: Sequence[str]) -> int:
         text, expected = COMMANDS[name]
         print(f"usage: python -m benchmark {name} {expected}\n\n{text}")
         return 0
-    require_open_files(OPEN_FILES)
     paths.require_usable()
     return entry(name)(take_config_dir(words[1:]))
 

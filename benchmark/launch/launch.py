@@ -38,6 +38,7 @@ def plan_of(following: Following, runs: Sequence[RunConfig], grace: float) -> Pl
 
     root = following.index.results.root.absolute()
     place = code.snapshot(root / "code")
+    following.index.code = place.name
     plain = tuple(_absolute(run.model_dump(mode="json")) for run in runs)
     return Plan(following.launch, str(root), plain, place.name, code.engine(), str(torch.__version__), grace)
 
@@ -98,9 +99,9 @@ def run_here(index: RunIndex, config: RunConfig, progress: Progress) -> RunResul
             return RunResult(found.state, found.message)
         if not is_ours:
             raise ConfigError(f"another process works on the run {folder.path}.")
-        snapshot = code.snapshot(index.results.root.absolute() / "code")
+        index.code = code.snapshot(index.results.root.absolute() / "code").name
         index.forget([config.key])
-        return execute(config, folder, Launch(uuid.uuid4().hex, snapshot.name), progress, stop)
+        return execute(config, folder, Launch(uuid.uuid4().hex, index.code), progress, stop)
 
 
 def _inline(plan: Plan, following: Following, stop: StopRequest) -> str:

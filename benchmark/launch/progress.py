@@ -124,14 +124,17 @@ class Following:
 
     def _ended(self, key: str, run: RunConfig, failure: str) -> None:
         name = self._names.get(key, key)
-        if failure:
+        self.index.refresh([key])
+        result = self.index.result(key)
+        if not failure and (result is None or not self.index.has_ended(key)):
+            why = self.index.why(key)
+            failure = f"another command has carried it out in another way ({why}). Give the command again"
+        if failure or result is None:
             self.failed[key] = failure
             say(f"failed      {name}: {failure.partition(chr(10))[0]}")
         else:
             self.done.append(key)
-            self.index.refresh([key])
-            result = self.index.result(key)
-            if result and (self._verbose or result.state is not RunState.DONE):
+            if self._verbose or result.state is not RunState.DONE:
                 why = f": {result.message}" if result.message else ""
                 say(f"{result.state:<11} {name} ({duration(result.seconds)}){why}")
         left = {other.seed for other in self.open.values()}

@@ -25,10 +25,10 @@ from benchmark.engine.state import Diverged, FederationState, Interrupted
 from benchmark.errors import UserError
 from benchmark.runs import checkpoint
 from benchmark.runs.build import build_run
-from benchmark.runs.compare import RESUME, difference
+from benchmark.runs.compare import CURRENT, RESUME, difference
 from benchmark.runs.data import load_data
 from benchmark.runs.files import storing
-from benchmark.runs.folder import Attempt, RunFolder, final_values, is_whole, publish
+from benchmark.runs.folder import Attempt, RunFolder, final_values, publish, whole_result
 from benchmark.runs.origin import made_by, origin_of
 from benchmark.runs.status import Result, RunResult, RunState
 from benchmark.system import explain
@@ -79,11 +79,6 @@ def execute(
     Raises:
         UserError: The run failed because of a user's mistake.
     """
-    others = folder.attempts()
-    for other in filter(is_whole, others):  # its process died between its last write and the rename
-        with contextlib.suppress(FileNotFoundError):
-            publish(other, folder, config.runtime.keep_checkpoint)
-            return _outcome(folder)
     started = time.perf_counter()
     attempt = folder.begin(config, launch.id)
     with _log_file(attempt):
@@ -196,6 +191,9 @@ class RunSession:
     def run(self) -> RunResult:
         """Carry out all remaining rounds, and publish the result."""
         run, config = self.federation, self.config
+        whole = self._whole()
+        if whole is not None:
+            return whole
         state = self._resume()
         self.progress(state.round, config.train.rounds, [])
         last: list[Record] = []
@@ -226,6 +224,18 @@ class RunSession:
         except Diverged as error:
             return self._end(RunState.DIVERGED, state, str(error), [])
         return self._end(RunState.DONE, state, "", last)
+
+    def _whole(self) -> RunResult | None:
+        """Publish an attempt whose process died, or sleeps, between its last write and the rename; its result."""
+        run, runtime = self.attempt.run, self.config.runtime
+        for path in run.attempts():
+            result = whole_result(path)
+            keeps = runtime.stale == "keep"
+            if result is not None and (keeps or not difference(result.origin, self.origin, CURRENT)):
+                with contextlib.suppress(FileNotFoundError):
+                    publish(path, run, runtime.keep_checkpoint)
+                    return RunResult(result.state, result.message)
+        return None
 
     def _resume(self) -> FederationState:
         """The state to start from. The attempt then has the records that belong to it."""

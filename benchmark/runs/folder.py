@@ -316,13 +316,13 @@ def publish(attempt: Path, run: RunFolder, keep_checkpoint: bool) -> None:
     run.tidy(keep_checkpoint)
 
 
-def is_whole(attempt: Path) -> bool:
-    """Whether the process of an attempt died, or sleeps, between its last write and the rename."""
+def whole_result(attempt: Path) -> Result | None:
+    """The result of an attempt that has all that a finished run has; None otherwise."""
     try:
         result = read_result(attempt)
-        return result is not None and bool(_records(attempt, result))
+        return result if result is not None and _records(attempt, result) else None
     except StorageError:
-        return False
+        return None
 
 
 def _sync(path: Path) -> None:

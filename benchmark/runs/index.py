@@ -19,10 +19,12 @@ class RunIndex:
     """Result and state of runs by key, read when first asked for.
 
     `refresh` forgets what may have changed: every run that is not finished. ``problems``: what is wrong with damaged
-    runs, by key.
+    runs, by key. ``code``: the snapshot by which this command carries runs out; what it makes is current, whatever is
+    edited meanwhile.
     """
 
     results: ResultsFolder
+    code: str = ""
     problems: dict[str, str] = field(default_factory=dict)
     _there: dict[str, bool] = field(default_factory=dict)
     _results: dict[str, Result | None] = field(default_factory=dict)
@@ -129,6 +131,8 @@ class RunIndex:
 
     def _other(self, result: Result) -> str:
         """What of a run's own code and data has changed since."""
+        if self.code and result.made["code"] == self.code:
+            return ""
         prepared = result.made["prepared"]
         key = f"{prepared} {sorted(result.origin['code'])}"
         if key not in self._now:

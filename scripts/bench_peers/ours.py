@@ -18,9 +18,9 @@ from benchmark.cli.run import main as run_command
 from benchmark.engine.randomness import generator
 from benchmark.engine.records import Cost
 from benchmark.engine.views import client_pool
+from benchmark.launch.launch import run_here
 from benchmark.runs.build import build_run
 from benchmark.runs.data import load_data
-from benchmark.launch.launch import run_here
 from benchmark.runs.folder import ResultsFolder
 from benchmark.runs.index import RunIndex
 
