@@ -95,8 +95,7 @@ class Sender:
     def send_tables(self, since: float = 0.0) -> int:
         """Send tables and figures that were written after the time ``since``; number of those sent."""
         paths = [*sorted(self.root.glob("tables/*/*.csv")), *sorted(self.root.glob("figures/*/*.csv"))]
-        sheets = [path for path in paths if not path.name.endswith(".wide.csv")]
-        return self._send_all(self._send_table, [path for path in sheets if path.stat().st_mtime >= since])
+        return self._send_all(self._send_table, [path for path in paths if path.stat().st_mtime >= since])
 
     def _send_all(self, send: Callable[[Any], bool], items: Sequence[Any]) -> int:
         """Send items until W&B fails; number of those sent."""

@@ -18,7 +18,6 @@ from benchmark.config.schema import PathsConfig, declared
 from benchmark.errors import ConfigError, wrong
 from benchmark.experiments.selection import FileName, ResultsOptions, RunQuery
 from benchmark.reports.render.console import TextConsole
-from benchmark.runs.files import storing
 from datasets.core.base import PARTS, DataError, Dataset, Split
 from datasets.core.prepare import DamagedError, Location, check, is_prepared, locate, prepare
 from datasets.core.registry import describe, names
@@ -41,16 +40,11 @@ class DataOptions(ResultsOptions):
 
 
 def main(words: Sequence[str]) -> int:
-    """List, prepare or check data sets; exit code 0, or 1 if a check found a problem.
-
-    ``check`` also draws a contact sheet of a set without problems.
-    """
+    """List, prepare or check data sets; exit code 0, or 1 if a check found a problem."""
     action, *rest = words or [""]
     if action not in ACTIONS:
         raise ConfigError(wrong("data", action, f"one of: {', '.join(ACTIONS)}", known=ACTIONS))
     options = parse(rest, f"data {action}", DataOptions)
-    if options.out is not None and options.out.suffix.lower() != ".png":
-        raise ConfigError(wrong("out", str(options.out), "a file that ends in .png"))
     if action == "list":
         print_list(options.data, options.cache)
         return 0
@@ -63,18 +57,8 @@ def main(words: Sequence[str]) -> int:
     if action == "prepare":
         print_prepared(place)
         return 0
-    kept = [word for word in rest if word.partition("=")[0] not in ("out", "results")]
-    data = print_check(place, shlex.join(["python", "-m", "benchmark", "data", "prepare", *kept]))
-    if data is None:
-        return 1
-    from benchmark.reports.contact_sheet import contact_sheet
-
-    sheet = options.out or options.results / "data" / f"{options.dataset}.png"
-    original = wanted.get("stands_for")
-    title = f"{options.dataset}: digits standing in for {original}" if original else options.dataset
-    with storing(sheet):
-        print(f"contact sheet: {contact_sheet(data, sheet, title)}")
-    return 0
+    data = print_check(place, shlex.join(["python", "-m", "benchmark", "data", "prepare", *rest]))
+    return 1 if data is None else 0
 
 
 # Text -----------------------------------------------------------------------------------------------------------
