@@ -1,4 +1,4 @@
-"""``python -m benchmark data``: which data sets there are, prepare them, count and show their images."""
+"""``python -m benchmark data``: which data sets there are, prepare them, count their images."""
 
 import shlex
 import shutil
@@ -16,7 +16,7 @@ from benchmark.cli.options import parse
 from benchmark.config.compose import group_names, load_group
 from benchmark.config.schema import PathsConfig, declared
 from benchmark.errors import ConfigError, wrong
-from benchmark.experiments.selection import FileName, ResultsOptions, RunQuery
+from benchmark.experiments.selection import CommandOptions, FileName, RunQuery
 from benchmark.reports.render.console import TextConsole
 from datasets.core.base import PARTS, DataError, Dataset, Split
 from datasets.core.prepare import DamagedError, Location, check, is_prepared, locate, prepare
@@ -25,18 +25,13 @@ from datasets.core.registry import describe, names
 ACTIONS = ("list", "prepare", "check")
 
 
-class DataOptions(ResultsOptions):
+class DataOptions(CommandOptions):
     """Options of the command."""
 
     dataset: FileName | None = Field(None, title="FILE of conf/dataset", description="the data set")
     dataset_options: Mapping[str, Any] = declared(RunQuery, "dataset_options")
     data: Path | None = declared(PathsConfig, "data")
     cache: Path | None = declared(PathsConfig, "cache")
-    out: Path | None = Field(
-        None,
-        title="FILE.png",
-        description="picture of `check`; if left out: data/DATASET.png in the results folder",
-    )
 
 
 def main(words: Sequence[str]) -> int:
@@ -57,8 +52,8 @@ def main(words: Sequence[str]) -> int:
     if action == "prepare":
         print_prepared(place)
         return 0
-    data = print_check(place, shlex.join(["python", "-m", "benchmark", "data", "prepare", *rest]))
-    return 1 if data is None else 0
+    is_good = print_check(place, shlex.join(["python", "-m", "benchmark", "data", "prepare", *rest]))
+    return 0 if is_good else 1
 
 
 # Text -----------------------------------------------------------------------------------------------------------
@@ -97,8 +92,8 @@ def print_prepared(place: Location) -> None:
         print(f"note: {data.note}")
 
 
-def print_check(place: Location, command: str) -> Dataset | None:
-    """Counts per split, class, attribute and source and the published ones; the data set, or None if it is damaged.
+def print_check(place: Location, command: str) -> bool:
+    """Counts per split, class, attribute and source and the published ones; whether the prepared set is whole.
 
     A difference is not a problem: the builder refuses wrong files, and a cut-down copy differs on purpose. `command`
     prepares the data set.
@@ -111,12 +106,12 @@ def print_check(place: Location, command: str) -> Dataset | None:
         problem = str(error)
     if data is None:
         print(f"problem: {problem}\nprepare it with: {command}")
-        return None
+        return False
     if data.note:
         print(f"note: {data.note}")
     _print_counts(data)
     print(f"fingerprint {data.fingerprint} verified")
-    return data
+    return True
 
 
 def _print_counts(data: Dataset) -> None:
