@@ -25,7 +25,6 @@ COMMANDS = {
         "[check|effects]",
     ),
     "document": Command("the pages in docs/reference, made from the code", "[check]"),
-    "track": Command("send to W&B what was not sent yet of runs, tables and figures"),
     "plan": Command("what tables need before they are made: runs, hours on this device, disk, missing data"),
     "runs": Command(
         "the runs of a results folder by any setting: method=fed* train.lr=0.1 state=failed",
@@ -35,7 +34,8 @@ COMMANDS = {
         "how many runs are done, running, failed, diverged or missing, and what waits on a cluster"
     ),
     "export": Command(
-        "the trained body of a run, as a file that other runs start from (model.start)", "RUN name=NAME"
+        "the trained body of a run, as a file that other runs start from (model.start); or runs to W&B",
+        "RUN name=NAME | wandb",
     ),
     "list": Command(
         "what there is to choose from",
@@ -57,6 +57,7 @@ GONE = {
     "logs": "log.txt lies in the folder of a run, and the logs of workers in launches/ of the results folder",
     "retry": "the same command carries out again what has failed",
     "cancel": "Ctrl-C stops a launch here; on a cluster it says which `scancel` ends its tasks",
+    "track": "`export wandb` sends finished runs that were not tracked",
     "doctor": "`plan` says what tables need before they are made",
 }
 """Commands of earlier versions, and what takes their place."""

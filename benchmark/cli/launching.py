@@ -7,6 +7,7 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from benchmark.analyses import registry as analyses
@@ -24,7 +25,7 @@ from benchmark.reports.render.console import TextConsole
 from benchmark.runs.folder import ResultsFolder
 from benchmark.runs.index import RunIndex
 from benchmark.runs.status import RunState
-from benchmark.tracking import TrackedRun, tracking
+from benchmark.tracking import Wandb
 
 Plans = Sequence[tuple[TableSpec, Cells]]
 """Tables, cut to the selected cells, with their runs."""
@@ -70,16 +71,23 @@ def run_settings(results: ResultsFolder, options: LaunchOptions) -> dict[str, An
     return {"paths": paths, "runtime": {**runtime, "cuda_graphs": bool(options.cuda_graphs)}}
 
 
-def tracked_runs(plans: Iterable[tuple[TableSpec, Cells]], prefix: str = "") -> dict[str, TrackedRun]:
-    """The runs of tables by key, grouped by the first table that has them and tagged with all.
-
-    ``prefix`` is written before the name of the group.
-    """
-    tables: dict[str, dict[str, None]] = {}
+def tracker(options: LaunchOptions, root: Path, plans: Plans = (), prefix: str = "") -> Wandb | None:
+    """W&B, if it is asked for. ``prefix`` is written before the names of the tables by which runs are grouped."""
+    settings = tracking_settings(options)
+    groups: dict[str, dict[str, None]] = {}
     for spec, cells in plans:
         for key in unique_runs([cells]):
-            tables.setdefault(key, {}).update({spec.name: None, spec.paper: None})
-    return {key: TrackedRun(key, prefix + next(iter(names)), tuple(names)) for key, names in tables.items()}
+            groups.setdefault(key, {}).update({f"{prefix}{spec.name}": None, spec.paper: None})
+    tables = {key: tuple(names) for key, names in groups.items()}
+    return Wandb(settings=settings, root=root.absolute(), groups=tables) if settings.active else None
+
+
+def track_files(options: LaunchOptions, root: Path, kind: str, preset: str, places: Iterable[Path]) -> None:
+    """Send tables or figures to W&B, if it is asked for; ``places`` are their files without the ending."""
+    wandb = tracker(options, root)
+    if wandb is not None:
+        for place in places:
+            wandb.send_files(kind, preset, sorted(place.parent.glob(f"{place.name}.*")))
 
 
 @contextlib.contextmanager
@@ -108,37 +116,35 @@ def run_missing(
     if runs is None:
         planned = unique_runs([cells for _, cells in plans])
         runs = dict(sorted(planned.items(), key=lambda item: item[1].seed))
-    tracked = {key: TrackedRun(key) for key in runs} | tracked_runs(plans, prefix)
-    with tracking(tracking_settings(options), index.results.root, [*tracked.values()]):
-        index.refresh(runs)
-        code = 0
-        if _missing(index, runs):
-            from benchmark.runs.data import prepare_data  # with it torch
+    index.refresh(runs)
+    code = 0
+    if _missing(index, runs):
+        from benchmark.runs.data import prepare_data  # with it torch
 
-            for spec, cells in plans:
-                check(spec, cells)
-            prepare_data(_missing(index, runs))
-            index.refresh(runs, data=True)  # the data may be others than those of finished runs
-            launch.move_others(index, runs)
-            following = Following(
-                index, runs, TextConsole(), verbose=options.verbose, seed_ended=seed_ended, names=names
-            )
-            code = _carry_out(options, following)
-            index.refresh(runs)
-        yield code
+        for spec, cells in plans:
+            check(spec, cells)
+        prepare_data(_missing(index, runs))
+        index.refresh(runs, data=True)  # the data may be others than those of finished runs
+        launch.move_others(index, runs)
+        following = Following(
+            index, runs, TextConsole(), verbose=options.verbose, seed_ended=seed_ended, names=names
+        )
+        code = _carry_out(options, following, tracker(options, index.results.root, plans, prefix))
+        index.refresh(runs)
+    yield code
     if code == 130:
         _say_stopped(index, runs)
 
 
-def _carry_out(options: LaunchOptions, following: Following) -> int:
+def _carry_out(options: LaunchOptions, following: Following, wandb: Wandb | None) -> int:
     runs, settings = list(following.open.values()), launcher_settings(options)
     if isinstance(settings, SlurmSettings):
-        return slurm.carry_out(following, runs, settings)
+        return slurm.carry_out(following, runs, settings, wandb)
     given: dict[str, Any] = {"workers": options.workers, "threads": options.threads}
     if options.device != "auto" and settings.name == "local":
         given["devices"] = (options.device,)
     given = {key: value for key, value in given.items() if value is not None}
-    return launch.carry_out(following, runs, settings.model_copy(update=given))
+    return launch.carry_out(following, runs, settings.model_copy(update=given), wandb)
 
 
 def _missing(index: RunIndex, runs: Mapping[str, RunConfig]) -> list[RunConfig]:

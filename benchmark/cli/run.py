@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmark.cli.launching import in_words, run_missing
-from benchmark.cli.options import LaunchOptions, parse, tracking_settings
+from benchmark.cli.launching import in_words, run_missing, tracker
+from benchmark.cli.options import LaunchOptions, parse
 from benchmark.cli.overrides import configuration, plain_configuration, sweep
 from benchmark.config.compose import CHOICES, as_yaml, explained_yaml, group_names
 from benchmark.config.schema import RunConfig, declared_settings
@@ -24,7 +24,6 @@ from benchmark.launch.progress import LINE_SECONDS, duration, say
 from benchmark.runs.folder import ResultsFolder
 from benchmark.runs.index import RunIndex
 from benchmark.runs.status import RunResult, RunState
-from benchmark.tracking import TrackedRun, tracking
 
 if TYPE_CHECKING:
     from benchmark.runs.execute import Progress
@@ -94,8 +93,7 @@ def carry_out(options: LaunchOptions, config: RunConfig, progress: Progress) -> 
     """
     check_run(config)
     index = RunIndex(ResultsFolder(Path(config.paths.results), config.runtime.stale).open())
-    with tracking(tracking_settings(options), index.results.root, [TrackedRun(config.key)]):
-        return run_here(index, config, progress)
+    return run_here(index, config, progress, tracker(options, index.results.root))
 
 
 class RoundLines:

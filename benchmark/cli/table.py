@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from benchmark.analyses.registry import PaperTable, find
-from benchmark.cli.launching import Plans, find_analyses, in_words, plans_of, run_missing, run_settings
+from benchmark.cli.launching import (
+    Plans,
+    find_analyses,
+    in_words,
+    plans_of,
+    run_missing,
+    run_settings,
+    track_files,
+)
 from benchmark.cli.options import LaunchOptions, ValuesOption, parse
 from benchmark.cli.report import report_of_all
 from benchmark.errors import ConfigError, StorageError, wrong
@@ -111,6 +119,8 @@ def make_tables(options: TableOptions) -> tuple[int, list[TableResults]]:
             write.show(table)
         for _, where in written:
             print(where)
+        places = [folder / table.name for table, _ in written]
+        track_files(options, index.results.root, "table", options.preset, places)
     if code != 130:
         print(f"report: {report_of_all(options, index, [table.name for table, _ in written])}")
     return code, results

@@ -17,11 +17,12 @@ from benchmark.launch.local import Workers
 from benchmark.launch.progress import Following, say
 from benchmark.launch.settings import LocalSettings
 from benchmark.launch.stop import StopRequest, signals_request_stop
-from benchmark.launch.work import Plan, work
+from benchmark.launch.work import Plan, tracked_by, work
 from benchmark.paths import ROOT
 from benchmark.runs.claim import BEAT_SECONDS
 from benchmark.runs.index import RunIndex
 from benchmark.runs.status import RunResult
+from benchmark.tracking import Wandb
 
 if TYPE_CHECKING:
     from benchmark.runs.execute import Progress
@@ -32,7 +33,7 @@ SHOWN = 20
 POLL_SECONDS = 0.1
 
 
-def plan_of(following: Following, runs: Sequence[RunConfig], grace: float) -> Plan:
+def plan_of(following: Following, runs: Sequence[RunConfig], grace: float, wandb: Wandb | None) -> Plan:
     """The plan of a launch. The snapshot of its code is made; paths are absolute, for it lies elsewhere."""
     import torch
 
@@ -40,7 +41,10 @@ def plan_of(following: Following, runs: Sequence[RunConfig], grace: float) -> Pl
     place = code.snapshot(root / "code")
     following.index.code = place.name
     plain = tuple(_absolute(run.model_dump(mode="json")) for run in runs)
-    return Plan(following.launch, str(root), plain, place.name, code.engine(), str(torch.__version__), grace)
+    tracking = None if wandb is None else wandb.model_dump(mode="json")
+    return Plan(
+        following.launch, str(root), plain, place.name, code.engine(), str(torch.__version__), grace, tracking
+    )
 
 
 def _absolute(plain: dict[str, Any]) -> dict[str, Any]:
@@ -66,13 +70,15 @@ def move_others(index: RunIndex, runs: Mapping[str, RunConfig]) -> None:
     index.forget(moved)
 
 
-def carry_out(following: Following, runs: Sequence[RunConfig], settings: LocalSettings) -> int:
+def carry_out(
+    following: Following, runs: Sequence[RunConfig], settings: LocalSettings, wandb: Wandb | None = None
+) -> int:
     """Carry out runs on this machine; exit code 0, 1 (not all have ended well) or 130 (stopped)."""
     inline = settings.name == "inline"
     if inline and (settings.workers not in (None, 1) or settings.devices):
         got = f"workers={settings.workers}, devices={settings.devices}"
         raise ConfigError(wrong("launcher", got, "neither with launcher=inline", where="with launcher=local"))
-    plan, stop = plan_of(following, runs, settings.grace), StopRequest()
+    plan, stop = plan_of(following, runs, settings.grace, wandb), StopRequest()
     with signals_request_stop(stop, raises=inline), following:
         problem = _inline(plan, following, stop) if inline else _local(plan, settings, following, stop)
     if problem:
@@ -83,7 +89,7 @@ def carry_out(following: Following, runs: Sequence[RunConfig], settings: LocalSe
     return 130 if stop() else 0
 
 
-def run_here(index: RunIndex, config: RunConfig, progress: Progress) -> RunResult:
+def run_here(index: RunIndex, config: RunConfig, progress: Progress, wandb: Wandb | None = None) -> RunResult:
     """Carry out one run in this process, or read it if it is there.
 
     Raises:
@@ -101,7 +107,8 @@ def run_here(index: RunIndex, config: RunConfig, progress: Progress) -> RunResul
             raise ConfigError(f"another process works on the run {folder.path}.")
         index.code = code.snapshot(index.results.root.absolute() / "code").name
         index.forget([config.key])
-        return execute(config, folder, Launch(uuid.uuid4().hex, index.code), progress, stop)
+        launch = Launch(uuid.uuid4().hex, index.code, **tracked_by(wandb))
+        return execute(config, folder, launch, progress, stop)
 
 
 def _inline(plan: Plan, following: Following, stop: StopRequest) -> str:

@@ -26,6 +26,7 @@ from benchmark.launch.settings import SlurmSettings
 from benchmark.launch.work import Plan, read_plan
 from benchmark.paths import ROOTS
 from benchmark.runs.folder import ResultsFolder
+from benchmark.tracking import Wandb
 
 if TYPE_CHECKING:
     from submitit.helpers import DelayedSubmission
@@ -161,9 +162,11 @@ def _live(root: Path) -> list[tuple[str, Plan]]:
     return [(path.read_text(), read_plan(path.with_name("plan.json"))) for path in files]
 
 
-def carry_out(following: Following, runs: Sequence[RunConfig], settings: SlurmSettings) -> int:
+def carry_out(
+    following: Following, runs: Sequence[RunConfig], settings: SlurmSettings, wandb: Wandb | None = None
+) -> int:
     """Submit what nobody works on, and follow it; exit code 0, 1 (not all have ended), 130 (left alone)."""
-    plan = plan_of(following, runs, settings.grace)
+    plan = plan_of(following, runs, settings.grace, wandb)
     root = Path(plan.root)
     pulled: set[str] = set()
     for job, other in _live(root):

@@ -22,6 +22,7 @@ from benchmark.runs.files import write_with_folder
 from benchmark.runs.folder import ResultsFolder
 from benchmark.runs.status import RunResult, RunState
 from benchmark.system import end_with_parent, explain
+from benchmark.tracking import Wandb
 
 Told = Callable[[str, RunResult | None, float], object]
 """``told(key, result, seconds)``: a run begins (result None), or this process has left it."""
@@ -38,6 +39,7 @@ class Plan:
         code: Digest of the snapshot of the code.
         engine, torch: What every worker has to have: digest and version.
         grace: Seconds that workers have to save their state when the launcher has died.
+        tracking: What is sent to W&B; None if nothing is.
     """
 
     id: str
@@ -47,6 +49,7 @@ class Plan:
     engine: str
     torch: str
     grace: float = 30.0
+    tracking: dict[str, Any] | None = None
 
     @property
     def path(self) -> Path:
@@ -86,7 +89,9 @@ def work(
     """
     from benchmark.runs.execute import Launch, execute  # with it torch
 
-    results, launch, began = ResultsFolder(Path(plan.root)), Launch(plan.id, plan.code), 0
+    results, began = ResultsFolder(Path(plan.root)), 0
+    wandb = None if plan.tracking is None else Wandb.model_validate(plan.tracking)
+    launch = Launch(plan.id, plan.code, **tracked_by(wandb))
     left, taken = [*runs[offset:], *runs[:offset]], 1
     while left and taken and not stop():
         taken = 0
@@ -112,6 +117,11 @@ def work(
         began += taken
         left = [config for config in left if not results.run(config.key).is_finished]
     return began
+
+
+def tracked_by(wandb: Wandb | None) -> dict[str, Any]:
+    """What a launch has to know to send its runs to W&B."""
+    return {} if wandb is None else {"track": wandb.begin}
 
 
 def _has_gpu() -> bool:

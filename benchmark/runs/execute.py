@@ -10,8 +10,9 @@ import os
 import shutil
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -38,10 +39,27 @@ log = logging.getLogger("fedtables")
 WRITE_SECONDS = 1.0
 """Time between two writes of records. A checkpoint and the end write all records at once."""
 
+TRACKED = "tracked"
+"""File of an attempt and of a finished run: the last round that was sent elsewhere."""
+
 Progress = Callable[[int, int, Sequence[Record]], object]
 """``progress(round, rounds, records)``, called after every round with what it recorded."""
 
 Stop = Callable[[], bool]
+
+
+class Tracker:
+    """Sends a run elsewhere while it is carried out, and raises nothing. This one sends nothing."""
+
+    def log(self, records: Iterable[Record]) -> None:
+        """Send what rounds recorded."""
+
+    def end(self, state: RunState, result: Result | None = None) -> None:
+        """The process leaves the run."""
+
+
+Track = Callable[[RunConfig, dict[str, Any], dict[str, Any], Path], Tracker]
+"""``track(config, origin, made, attempt)``."""
 
 
 @dataclass(frozen=True)
@@ -51,10 +69,12 @@ class Launch:
     Attributes:
         id: Its name. An error, or several deaths, end a run for one launch.
         code: Digest of the snapshot of the code.
+        track: Begins to send a run.
     """
 
     id: str
     code: str = ""
+    track: Track = lambda *_: Tracker()
 
 
 def execute(
@@ -132,7 +152,7 @@ def _open(
     data = load_data(config)
     run = build_run(config, data, stop)
     origin, made = origin_of(config, data, run), made_by(config, data, run, launch.code)
-    return RunSession(config, attempt, progress, stop, started, run, data.ids, origin, made)
+    return RunSession(config, attempt, progress, stop, started, launch.track, run, data.ids, origin, made)
 
 
 @contextlib.contextmanager
@@ -178,6 +198,7 @@ class RunSession:
     progress: Progress
     stop: Stop
     started: float
+    track: Track
     federation: FederatedRun
     ids: list[int]
     origin: dict[str, Any]
@@ -187,19 +208,32 @@ class RunSession:
     pending: list[Record] = field(default_factory=list)
     written_at: float = 0.0
     has_checkpoint: bool = False
+    result: Result | None = None
 
     def run(self) -> RunResult:
         """Carry out all remaining rounds, and publish the result."""
-        run, config = self.federation, self.config
         whole = self._whole()
         if whole is not None:
             return whole
         state = self._resume()
+        tracker = self.track(self.config, self.origin, self.made, self.attempt.path)
+        try:
+            result = self._rounds(state, tracker)
+        except Exception:
+            tracker.end(RunState.FAILED)
+            raise
+        tracker.end(result.state, self.result)
+        return result
+
+    def _rounds(self, state: FederationState, tracker: Tracker) -> RunResult:
+        run, config = self.federation, self.config
         self.progress(state.round, config.train.rounds, [])
         last: list[Record] = []
         try:
             if not self.attempt.size:
-                self._record(run.evaluate(state))
+                records = run.evaluate(state)
+                self._record(records)
+                tracker.log(records)
             while state.round < config.train.rounds:
                 state, report = run.run_round(state)
                 records = report.records(self.ids)
@@ -208,6 +242,7 @@ class RunSession:
                     last = run.evaluate(state)
                     records += last
                 self._record(records)
+                tracker.log(records)
                 self.progress(state.round, config.train.rounds, records)
                 if not ended and state.round % config.runtime.checkpoint_every == 0:
                     self._checkpoint(state)
@@ -276,6 +311,8 @@ class RunSession:
                     False  # after a power failure the checkpoint may be on the disk while the records are not
                 )
             shutil.copyfile(path / "checkpoint.pt", mine.with_suffix(".tmp"))
+            if (path / TRACKED).exists():
+                shutil.copyfile(path / TRACKED, self.attempt.path / TRACKED)
         except FileNotFoundError:
             return False
         with storing(mine):
@@ -317,7 +354,7 @@ class RunSession:
         if self.config.runtime.keep_checkpoint:
             self._checkpoint(state)
         model = state.w.cpu().numpy().tobytes() + state.buffers.cpu().numpy().tobytes()
-        result = Result(
+        self.result = Result(
             state=outcome,
             message=message,
             round=state.round,
@@ -332,5 +369,5 @@ class RunSession:
             made=self.made,
             parts=self.parts,
         )
-        self.attempt.publish(result, self.config.runtime.keep_checkpoint)
+        self.attempt.publish(self.result, self.config.runtime.keep_checkpoint)
         return RunResult(outcome, message)
