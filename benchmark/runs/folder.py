@@ -373,7 +373,7 @@ class ResultsFolder:
 
     def existing(self) -> "ResultsFolder":
         """As `open`, but for reading: a folder without runs stays as it is. `StorageError` if it has other content."""
-        if (self.root / "runs").exists():
+        if (self.root / "runs").exists() or (self.root / "FORMAT").exists():
             return self.open()
         with reading(self.root):
             there = os.listdir(self.root) if self.root.exists() else []
