@@ -15,7 +15,9 @@ def edited(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Edit]:
     """``edited(path, old, new)`` changes a text in a source file, as far as digests of code are concerned."""
     path_of, copies = code.path_of, tmp_path / "edited"
     monkeypatch.setattr(
-        code, "path_of", lambda name: copies / name if (copies / name).is_file() else path_of(name)
+        code,
+        "path_of",
+        lambda name, *place: copies / name if (copies / name).is_file() else path_of(name, *place),
     )
 
     def edit_source(path: str, old: str, new: str) -> None:
