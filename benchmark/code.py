@@ -77,23 +77,24 @@ def name_of(path: Path) -> str:
     return str(path) if root is None else path.relative_to(root).as_posix()
 
 
-def path_of(name: str) -> Path:
-    """The file of a name; one of the checkout if there is none."""
-    return next((root / name for root in reversed(ROOTS) if (root / name).is_file()), ROOT / name)
+def path_of(name: str, place: Path | None = None) -> Path:
+    """The file of a name; one of the checkout if there is none. ``place``: a snapshot to look in."""
+    roots = ROOTS if place is None else roots_of(place)
+    return next((root / name for root in reversed(roots) if (root / name).is_file()), ROOT / name)
 
 
 @cache
-def of_code(name: str) -> str:
+def of_code(name: str, place: Path | None = None) -> str:
     """Digest of a source file, or of a data file that code reads, as this process found it first; empty without it.
 
-    A name that ends with a slash is a folder: all its modules.
+    A name that ends with a slash is a folder: all its modules. ``place``: a snapshot that has the file.
     """
     if name.endswith("/"):
         return of({name_of(path): of_code(name_of(path)) for path in sorted((ROOT / name).rglob("*.py"))})[
             :DIGITS
         ]
     try:
-        source = path_of(name).read_bytes()
+        source = path_of(name, place).read_bytes()
     except (FileNotFoundError, NotADirectoryError):
         return ""
     content = source

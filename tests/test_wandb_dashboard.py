@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from benchmark.cli.run import main as run_command
-from benchmark.runs.store import ResultsFolder
+from benchmark.runs.folder import ResultsFolder, read_records
 from benchmark.tracking import metric_name, summarise
 
 SCRIPT = Path(__file__).resolve().parent.parent / "scripts" / "wandb_dashboard.py"
@@ -23,12 +23,12 @@ def dashboard() -> SimpleNamespace:
 def test_every_name_is_one_that_tracking_logs(dashboard: SimpleNamespace, tmp_path: Path) -> None:
     words = ["dataset=fake", "partition=iid", "partition.clients=4", "train.rounds=1"]
     assert run_command([*words, f"paths.results={tmp_path}"]) == 0
-    (status,) = (tmp_path / "runs").glob("*/*/status.json")
-    folder = ResultsFolder(tmp_path).run(f"{status.parent.parent.name}/{status.parent.name}")
-    logged = {metric_name(record._asdict()) for record in folder.read_records()}
-    ended = folder.status()
-    assert ended is not None
-    above = set(summarise(ended, folder))
+    results = ResultsFolder(tmp_path)
+    (key,) = results.run_keys()
+    result = results.run(key).result()
+    assert result is not None
+    logged = {metric_name(record._asdict()) for record in read_records(results.run(key).path, result)}
+    above = set(summarise(result, results.run(key)))
     assert set(dashboard.LINES.values()) <= logged
     assert set(dashboard.BARS.values()) <= above
 

@@ -63,6 +63,10 @@ def move_others(index: RunIndex, runs: Mapping[str, RunConfig]) -> None:
         folder = index.results.run(key)
         if why := index.why(key):
             moved[key] = f"{key}: {why}; what was there is now in {folder.move_away()}"
+        elif folder.is_claimed:
+            with folder.claimed() as is_ours:
+                if is_ours:  # its process died after the last rename
+                    folder.tidy(runs[key].runtime.keep_checkpoint)
     for text in list(moved.values())[:SHOWN]:
         say(f"carried out again: {text}")
     if len(moved) > SHOWN:

@@ -50,5 +50,5 @@ def _marked(run: CellRun, result: Result, newest: Mapping[str, object]) -> CellR
     run = replace(run, processor=result.instructions)
     if result.origin["data"] != newest["data"]:
         return replace(run, outcome=RunState.DIFFERS)
-    other = difference(newest, result.origin, COLUMN)
+    other = difference(result.origin, newest, COLUMN)
     return replace(run, differs="; ".join(filter(None, [run.differs, other])))

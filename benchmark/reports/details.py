@@ -35,7 +35,7 @@ STEPS = 50
 FRESH = Path("repeated")
 """The results folder in the command that repeats a cell."""
 
-ORIGIN = "dirty python torch numpy device threads host data partition unseen".split()
+ORIGIN = "dirty python torch numpy device processor threads host data partition unseen".split()
 """What is shown of where a run comes from."""
 
 
@@ -196,7 +196,7 @@ def _flat(node: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 def _environment(runs: Sequence[Mapping[str, Any]]) -> list[str]:
     """The words that set the kind of device and the number of threads of the runs, where all had the same."""
     origins = [run["origin"] for run in runs if "origin" in run]
-    devices = {str(origin.get("device", "")).partition(":")[0] for origin in origins}
+    devices = {str(origin.get("device", "")).partition(" ")[0] for origin in origins}
     threads = {origin.get("threads", 1) for origin in origins}
     words = [f"device={name}" for name in devices if name in ("cpu", "cuda")] if len(devices) == 1 else []
     return words + [f"threads={number}" for number in threads if number != 1 and len(threads) == 1]

@@ -6,7 +6,6 @@ import contextlib
 import hashlib
 import logging
 import math
-import os
 import shutil
 import time
 import traceback
@@ -28,7 +27,7 @@ from benchmark.runs import checkpoint
 from benchmark.runs.build import build_run
 from benchmark.runs.compare import CURRENT, RESUME, difference
 from benchmark.runs.data import load_data
-from benchmark.runs.files import storing
+from benchmark.runs.files import write_atomically
 from benchmark.runs.folder import Attempt, RunFolder, final_values, publish, whole_result
 from benchmark.runs.origin import made_by, origin_of
 from benchmark.runs.status import Result, RunResult, RunState
@@ -303,20 +302,16 @@ class RunSession:
 
     def _adopt(self, content: dict[str, Any], path: Any) -> bool:
         """Copy checkpoint and records of another attempt, whose process may only sleep; whether all are there."""
-        mine = self.attempt.path / "checkpoint.pt"
         try:
             lines = (path / "records.jsonl").read_bytes()[: content["records_bytes"]]
-            if hashlib.sha256(lines).hexdigest() != content["records_sha256"]:
-                return (
-                    False  # after a power failure the checkpoint may be on the disk while the records are not
-                )
-            shutil.copyfile(path / "checkpoint.pt", mine.with_suffix(".tmp"))
-            if (path / TRACKED).exists():
-                shutil.copyfile(path / TRACKED, self.attempt.path / TRACKED)
+            whole = (path / "checkpoint.pt").read_bytes()
         except FileNotFoundError:
             return False
-        with storing(mine):
-            os.replace(mine.with_suffix(".tmp"), mine)
+        if hashlib.sha256(lines).hexdigest() != content["records_sha256"]:
+            return False  # after a power failure the checkpoint may be on the disk while the records are not
+        write_atomically(self.attempt.path / "checkpoint.pt", whole)
+        if (path / TRACKED).exists():
+            shutil.copyfile(path / TRACKED, self.attempt.path / TRACKED)
         self.attempt.start(lines)
         return True
 

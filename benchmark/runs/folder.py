@@ -153,6 +153,11 @@ class RunFolder:
         """Whether a living process has the claim."""
         return claim.is_held(self._beside(".claim"))
 
+    @property
+    def is_claimed(self) -> bool:
+        """Whether a process has the claim, or left it when it died."""
+        return self._beside(".claim").exists()
+
     # A finished run --------------------------------------------------------------------------------------------
 
     def result(self) -> Result | None:
@@ -232,10 +237,10 @@ class RunFolder:
         return max(self.attempts(), key=lambda path: path.stat().st_mtime, default=None)
 
     def last_failure(self) -> tuple[str, Path] | None:
-        """(message, folder) of the newest attempt if it failed, whatever launch it was of."""
+        """(message, folder) of the newest attempt if the launch that it was of has given the run up."""
         newest = self._newest()
-        end = _text(newest / "end") if newest else ""
-        return (end.removeprefix("failed: "), newest) if newest and end.startswith("failed: ") else None
+        why = self.failure(_text(newest / "launch")) if newest else ""
+        return (why, newest) if newest and why else None
 
     def rounds(self) -> int:
         """The last round that an attempt has recorded; 0 without one."""
@@ -373,7 +378,7 @@ class ResultsFolder:
 
     def existing(self) -> "ResultsFolder":
         """As `open`, but for reading: a folder without runs stays as it is. `StorageError` if it has other content."""
-        if (self.root / "runs").exists():
+        if (self.root / "runs").exists() or (self.root / "FORMAT").exists():
             return self.open()
         with reading(self.root):
             there = os.listdir(self.root) if self.root.exists() else []

@@ -138,6 +138,8 @@ class RunIndex:
         if key not in self._now:
             fingerprint = current_fingerprint(Path(prepared))
             data = {} if fingerprint is None else {"data": fingerprint}
-            own = {name: code.of_code(name) for name in result.origin["code"]}
+            # An edit since the launch changes nothing for it.
+            place = self.results.root / "code" / self.code if self.code else None
+            own = {name: code.of_code(name, place) for name in result.origin["code"]}
             self._now[key] = {"code": own, **data}
         return difference(result.origin, self._now[key], CURRENT)

@@ -33,7 +33,7 @@ ORIGIN: dict[str, Any] = {
 }  # fmt: skip
 MADE: dict[str, Any] = {
     "code": "", "commit": "c0ffee", "dirty": False, "repositories": {}, "host": "here", "processor": "Abacus",
-    "prepared": "", "unseen": [], "note": "", "label": "",
+    "prepared": "", "unseen": [], "note": "", "label": "", "python": "3", "numpy": "2",
     "clients": {"class_names": ["0", "1"], "attribute_names": [], "counts": [[2, 1], [0, 3]]},
 }  # fmt: skip
 
@@ -85,6 +85,11 @@ def finish(
     )
     write_result(folder, result)
     return folder
+
+
+def fail(results: ResultsFolder, run: RunConfig, message: str = "why") -> None:
+    """Write the attempt of a run that ended with an error."""
+    results.run(run.key).begin(run, "launch").end(f"failed: {message}")
 
 
 def request(spec: FigureSpec, folder: Path, preset: str = "quick", seeds: int = 2, **options: Any) -> Request:

@@ -41,6 +41,7 @@ FORKS.set_forkserver_preload(
         "pytest",
         "benchmark.runs.execute",
         "benchmark.cli.run",
+        "torch.fx.experimental.symbolic_shapes",  # which the first backward pass imports
         *(
             module.name
             for package in (datasets, methods, partitions)

@@ -1,5 +1,6 @@
 """Folders of runs written by hand, and wandb's own reader of offline files, for tests."""
 
+import hashlib
 import json
 import os
 import socket
@@ -10,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from finished_runs import put_status
+from finished_runs import MADE, ORIGIN
 
 from benchmark import tracking
-from benchmark.runs.status import RunState, Status
-from benchmark.runs.store import ResultsFolder
+from benchmark.runs.folder import ResultsFolder, write_result
+from benchmark.runs.status import Result, RunState
 from benchmark.tracking import TrackedRun, TrackingSettings
 
 KEY = "digits-pcdd-fedavg-uniform-0123456789ab/seed3"
@@ -28,7 +29,6 @@ CONFIG = {
     "selection": {"name": "uniform"},
     "seed": 3,
 }
-META = {"commit": "c0ffee", "host": "node7", "label": "FedAvg"}
 
 # What rounds 0 to 4 leave in records.jsonl, and what of it is to arrive.
 ROUNDS: dict[int, list[tuple[str, str, str, float]]] = {
@@ -74,16 +74,18 @@ def lines(rounds: Sequence[int]) -> bytes:
     )
 
 
-def write_run(root: Path, state: str, rounds: Sequence[int], key: str = KEY, message: str = "") -> Path:
-    """A run's folder with the records of ``rounds``."""
+def write_run(root: Path, key: str = KEY, state: str = "done", message: str = "") -> Path:
+    """The folder of a finished run of four rounds."""
     folder = ResultsFolder(root).open().run(key)
-    folder.path.mkdir(parents=True, exist_ok=True)
-    folder.records_path.write_bytes(lines(rounds))
+    folder.path.mkdir(parents=True)
+    content = lines(range(5))
+    (folder.path / "records.jsonl").write_bytes(content)
     (folder.path / "config.yaml").write_text(json.dumps(CONFIG))
-    (folder.path / "meta.json").write_text(json.dumps(META))
-    sizes = {"records_bytes": folder.records_size(), "final": {"test": {"accuracy": 0.75}}}
-    status = Status(RunState(state), max(rounds), 4, message, seconds=8.0, **sizes)
-    put_status(folder, status)
+    sha256, final = hashlib.sha256(content).hexdigest(), {"test": {"accuracy": 0.75}}
+    sizes = {"records_bytes": len(content), "records_sha256": sha256, "model_sha256": ""}
+    place = {"hash": CONFIG["hash"], "seed": int(key.rpartition("seed")[2]), "origin": ORIGIN, "made": MADE}
+    result = Result(RunState(state), message, 4, 8.0, final=final, **place, **sizes)  # type: ignore[arg-type]
+    write_result(folder.path, result)
     return folder.path
 
 

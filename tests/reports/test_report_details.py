@@ -11,8 +11,8 @@ from benchmark.experiments.tables import spec_called
 from benchmark.reports.collect import commit_of
 from benchmark.reports.details import Details, differences, measured
 from benchmark.reports.results import Cell, CellRun, build_results
+from benchmark.runs.folder import ResultsFolder
 from benchmark.runs.index import RunIndex
-from benchmark.runs.store import ResultsFolder
 
 SPEC = spec_called("fedmr_table1")
 KEY = ("fedprox", "fmnist/p5c2")
@@ -79,7 +79,7 @@ def test_accuracies_over_clients() -> None:
 
 
 def test_the_commits_of_a_run() -> None:
-    assert commit_of({"commit": "abc"}) == "abc"
+    assert commit_of({"commit": "abc", "repositories": {}}) == "abc"
     others = {"/my/squeezing": "def", "/my/other": ""}
     assert (
         commit_of({"commit": "", "repositories": others}) == "unknown, squeezing def, other without a commit"

@@ -15,18 +15,17 @@ from typing import Any
 
 import pytest
 from filelock import FileLock
+from finished_runs import MADE, ORIGIN
 from processes import descendants, is_alive, wait_until
-from tiny_runs import STATELESS, bits, folder_of, tiny, words_of
+from tiny_runs import STATELESS, bits, folder_of, result_of, tiny, words_of
 from tracked_runs import (
     CONFIG,
     ID,
     KEY,
     LOGGED,
-    META,
     RUN,
     history,
     inspect,
-    lines,
     merged,
     of_type,
     offline_files,
@@ -38,7 +37,8 @@ from wandb_server import Wandb, wandb_server
 
 from benchmark import tracking as module
 from benchmark.errors import ConfigError, validate
-from benchmark.tracking import Sender, TrackedRun, TrackingSettings, metric_name, read_rounds, tracking
+from benchmark.runs.folder import read_records
+from benchmark.tracking import Sender, TrackedRun, TrackingSettings, metric_name, tracking
 
 ROOT = Path(__file__).resolve().parents[2]
 FAKE_KEY = "0123456789" * 4
@@ -65,7 +65,7 @@ def online(monkeypatch: pytest.MonkeyPatch) -> Iterator[Wandb]:
 
 def test_everything_arrives_once(root: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """As it stands in the folder, through the process beside a launch."""
-    folder = write_run(root, "done", range(5))
+    folder = write_run(root)
     with tempfile.TemporaryDirectory() as place:  # pytest's paths are too long for wandb's sockets
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("TMPDIR", place)
@@ -82,7 +82,7 @@ def test_everything_arrives_once(root: Path, capfd: pytest.CaptureFixture[str]) 
     assert set(run["tags"]) == {"fedmr_table1", "fedmr", "quick", "fedavg", "mnist", "uniform", "mine"}
     sent = run["config"]["update"]
     assert {key: value for key, value in sent.items() if key in CONFIG} == CONFIG
-    assert (sent["meta"], sent["folder"]) == (META, str(folder))
+    assert (sent["made"], sent["origin"], sent["folder"]) == (MADE, ORIGIN, str(folder))
 
     summary = merged(of_type(records, "summary"))
     assert (summary["state"], summary["final/test/accuracy"], summary["rounds_done"]) == ("done", 0.75, 4)
@@ -93,7 +93,7 @@ def test_everything_arrives_once(root: Path, capfd: pytest.CaptureFixture[str]) 
     assert capfd.readouterr().err == ""
 
     assert Sender(settings(), root).send_runs([RUN]) == 0
-    with FileLock(folder / "wandb.lock"):
+    with FileLock(root / "wandb" / "sent" / f"{ID}.lock"):
         assert Sender(settings(project="other"), root).send_runs([RUN]) == 0, "another process sends it"
     time.sleep(1.1)  # offline files are named by the second
     assert Sender(settings(project="other"), root).send_runs([RUN]) == 1
@@ -102,14 +102,11 @@ def test_everything_arrives_once(root: Path, capfd: pytest.CaptureFixture[str]) 
     assert of_type(inspect(second), "run")[0]["project"] == "other"
 
 
-@pytest.mark.parametrize(("state", "code"), [("diverged", 0), ("failed", 1)])
-def test_how_a_run_ended(root: Path, state: str, code: int) -> None:
-    write_run(root, state, range(5), message="why")
+def test_a_run_that_diverged(root: Path) -> None:
+    write_run(root, state="diverged", message="why")
     assert Sender(settings(), root).send_runs([RUN]) == 1
-    records = inspect(offline_files(root)[0])
-    summary = merged(of_type(records, "summary"))
-    assert (summary["state"], summary["message"]) == (state, "why")
-    assert of_type(records, "exit")[0].get("exit_code", 0) == code
+    summary = merged(of_type(inspect(offline_files(root)[0]), "summary"))
+    assert (summary["state"], summary["message"]) == ("diverged", "why")
 
 
 def test_tables_and_figures_are_artifacts(root: Path) -> None:
@@ -144,29 +141,11 @@ def test_tables_and_figures_are_artifacts(root: Path) -> None:
     assert len(offline_files(root, "table-quick-t")) == 2
 
 
-def test_records_of_a_run_at_work(tmp_path: Path) -> None:
-    path = tmp_path / "records.jsonl"
-    assert read_rounds(path, whole=False) == {}
-    path.write_bytes(lines([0, 1, 2])[:-1])  # the last line lacks its end
-    assert read_rounds(path, whole=False) == {0: LOGGED[0], 1: LOGGED[1]}
-    path.write_bytes(lines([0, 1, 2]))
-    assert read_rounds(path, whole=True) == {number: LOGGED[number] for number in range(3)}
-
-
-def test_resumed_offline_and_synced(root: Path, online: Wandb) -> None:
-    """A run that was interrupted has two files under one id; `wandb sync` sends them (docs/how-to/wandb.md)."""
-    sender = Sender(settings(), root)
-    write_run(root, "interrupted", [0, 1, 2])
-    assert sender.send_runs([RUN]) == 1
-    write_run(root, "running", [0, 1])
-    assert sender.send_runs([RUN]) == 0, "offline files get no runs at work"
-    time.sleep(1.1)
-    write_run(root, "done", range(5))
-    assert sender.send_runs([RUN]) == 1
-    files = offline_files(root)
-    assert len(files) == 2 and history(files) == list(LOGGED.items())
-    assert [of_type(inspect(file), "run")[0]["run_id"] for file in files] == [ID, ID]
-    words = [sys.executable, "-m", "wandb", "sync", *(str(file.parent) for file in files)]
+def test_offline_files_are_synced(root: Path, online: Wandb) -> None:
+    """`wandb sync` sends them (docs/how-to/wandb.md)."""
+    write_run(root)
+    assert Sender(settings(), root).send_runs([RUN]) == 1
+    words = [sys.executable, "-m", "wandb", "sync", *(str(file.parent) for file in offline_files(root))]
     done = subprocess.run(
         words, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False, cwd=root
     )
@@ -174,24 +153,14 @@ def test_resumed_offline_and_synced(root: Path, online: Wandb) -> None:
     assert online.runs[ID].lines() == list(LOGGED.items())
 
 
-def test_a_server_gets_every_round_once(root: Path, online: Wandb, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At work, interrupted, and resumed from a checkpoint after round 1, which repeats round 2 in the same bits."""
-    monkeypatch.setattr(module, "LIVE_SECONDS", 0.0)
+def test_a_server_gets_every_round_once(root: Path, online: Wandb) -> None:
+    """Also when the note of what was sent is lost, as after a kill: the server says how far it is."""
     sender = Sender(settings(mode="online", init_timeout=60), root)
-    write_run(root, "running", [0, 1, 2])
-    assert sender.send_runs([RUN, OTHER]) == 1
-    assert [number for number, _ in online.runs[ID].lines()] == [0, 1]
-    write_run(root, "interrupted", [0, 1, 2])
-    sender.send_runs([RUN])
-    write_run(root, "running", [0, 1])
-    write_run(root, "done", range(5))
-    assert [sender.send_runs([RUN]) for _ in range(2)] == [1, 0]
-    # The note is lost, as after a kill: the server says how far it is.
-    (root / "runs" / KEY / "wandb.json").unlink()
+    write_run(root)
+    assert [sender.send_runs([RUN, OTHER]) for _ in range(2)] == [1, 0], "the other run is not finished"
+    (root / "wandb" / "sent" / f"{ID}.json").unlink()
     assert sender.send_runs([RUN]) == 1
-    kept = online.runs[ID]
-    assert kept.lines() == list(LOGGED.items())
-    assert kept.exit_codes[1:3] == [130, 0]
+    assert online.runs[ID].lines() == list(LOGGED.items())
 
 
 # Whatever breaks ---------------------------------------------------------------------------------------------------
@@ -208,7 +177,7 @@ def test_a_server_that_cannot_be_used(
     if trouble == "deadline exceeded":
         online.deaf.set()
     for run in (RUN, OTHER):
-        write_run(root, "done", range(5), key=run.key)
+        write_run(root, run.key)
     sender = Sender(settings(mode="online"), root)
     assert sender.send_runs([RUN, OTHER]) == sender.send_tables() == 0
     (said,) = (line for line in capfd.readouterr().err.splitlines() if line.startswith("tracking: "))
@@ -239,7 +208,7 @@ def test_training_is_the_same_with_tracking(tmp_path: Path) -> None:
     assert bits(runs["disabled"]) == bits(runs["online"]) == bits(runs["offline"])
     assert not (tmp_path / "disabled" / "wandb").exists()
     expected: dict[int, dict[str, float]] = {}
-    for record in folder_of(runs["offline"]).read_records():
+    for record in read_records(folder_of(runs["offline"]).path, result_of(runs["offline"])):
         if record.split != "participation":
             expected.setdefault(record.round, {})[metric_name(record._asdict())] = record.value
     assert len(expected) == 4 and "test/accuracy/class=2" in expected[0]
@@ -256,14 +225,14 @@ def test_many_short_runs_do_not_wait_for_the_server(root: Path, online: Wandb, m
     with tracking(settings(mode="online", init_timeout=60), root, runs):
         (child,) = set(descendants(os.getpid())) - set(before)
         for run in runs:
-            write_run(root, "done", [0], key=run.key)
-    assert not online.runs and not list(root.glob("runs/*/*/wandb.json"))
+            write_run(root, run.key)
+    assert not online.runs and not list(root.glob("wandb/sent/*.json"))
     assert not is_alive(child)
 
 
 def test_a_tracker_killed_or_hanging(root: Path, capfd: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
     monkeypatch.setattr(module, "WAIT_SECONDS", 0.2)
-    write_run(root, "done", range(5))
+    write_run(root)
     for number in (signal.SIGKILL, signal.SIGSTOP):
         before = descendants(os.getpid())
         with tracking(settings(), root, [RUN]):
@@ -286,7 +255,7 @@ def test_a_tracker_that_cannot_start(root: Path, capfd: pytest.CaptureFixture[st
 @pytest.mark.parametrize("sigint", ["default", "ignored"])
 def test_no_process_is_left_behind_a_killed_command(root: Path, sigint: str) -> None:
     """The tracker sends what there is, and leaves; by SIGKILL, or SIGTERM where SIGINT is ignored."""
-    write_run(root, "done", range(5))
+    write_run(root)
     code = (
         "import signal, sys, time; sys.path[:0] = sys.argv[1:3]; from pathlib import Path\n"
         "if sys.argv[4] == 'ignored': signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
@@ -306,8 +275,11 @@ def test_no_process_is_left_behind_a_killed_command(root: Path, sigint: str) -> 
 
 
 def test_full_disk_and_damaged_files(root: Path, capfd: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
-    (write_run(root, "done", range(5)) / "status.json").write_text("{")
-    (write_run(root, "done", range(5), key=OTHER.key) / "wandb.json").write_text("{")
+    (write_run(root) / "result.json").write_text("{")
+    write_run(root, OTHER.key)
+    note = root / "wandb" / "sent" / f"{ID.replace('seed3', 'seed4')}.json"
+    note.parent.mkdir(parents=True)
+    note.write_text("{")
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1000))
         sender = Sender(settings(), root)

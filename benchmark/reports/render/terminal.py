@@ -1,6 +1,7 @@
 """A table of text for the terminal. Cells that do not fit beside one another are broken at spaces."""
 
 from rich import box
+from rich.table import Column
 from rich.table import Table as TextTable
 from rich.text import Text
 
@@ -24,9 +25,9 @@ def render(table: Table, with_notes: bool = True, width: int | None = None) -> s
         console.print(Text(printable(table.title), style="bold"))
         console.print(Text(printable(table.caption + small_print(table)), style="dim"))
         for block in table.blocks:
-            view = TextTable(block.head, box=box.SIMPLE_HEAD)
+            view = TextTable(Column(block.head, overflow="fold"), box=box.SIMPLE_HEAD)
             for group, label in zip(block.groups, block.columns, strict=True):
-                view.add_column(f"{group} {label}".strip(), justify="right")
+                view.add_column(f"{group or ''} {label}".strip(), justify="right", overflow="fold")
             for line in block.lines:
                 name = Text(f"{printable(line.label)}{' (own)' if line.own else ''}")
                 view.add_row(name, *(_text(cell, table.show) for cell in line.cells))
