@@ -92,8 +92,8 @@ doctor: $(STAMP)  ## Can this machine do what you want? Devices, folders, data, 
 	@$(RUN) -m benchmark doctor $(call option,paper,$(PAPER)) $(call option,launcher,$(LAUNCHER)) \
 	  $(call option,preset,$(if $(filter command,$(origin PRESET)),$(PRESET))) $(ARGS)
 
-bench: $(STAMP)  ## Speed and memory beside a bare PyTorch loop (other frameworks: ARGS=peers; a GPU: ARGS=device=cuda)
-	@$(RUN) -m benchmark bench $(ARGS)
+bench: $(STAMP)  ## Speed beside a bare PyTorch loop (a GPU: ARGS=cuda)
+	@$(RUN) scripts/bench/speed.py $(ARGS)
 
 docs: $(STAMP)  ## The documentation as a site for the browser: site/index.html
 	@$(SITE)

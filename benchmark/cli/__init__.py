@@ -45,9 +45,6 @@ COMMANDS = {
         "which data sets there are, prepare one, count its images", "list|prepare|check dataset=NAME"
     ),
     "partition": Command("the clients of a partition as text and as a picture", "show"),
-    "bench": Command(
-        "speed and memory beside a bare PyTorch loop", "[speed|steps|kernels|memory|planning] | device=cuda"
-    ),
 }
 """The command NAME is the function ``main`` of ``benchmark.cli.NAME``."""
 
@@ -58,6 +55,7 @@ GONE = {
     "retry": "the same command carries out again what has failed",
     "cancel": "Ctrl-C stops a launch here; on a cluster it says which `scancel` ends its tasks",
     "track": "`export wandb` sends finished runs that were not tracked",
+    "bench": "`python scripts/bench/speed.py` measures the speed beside a bare loop",
     "doctor": "`plan` says what tables need before they are made",
 }
 """Commands of earlier versions, and what takes their place."""

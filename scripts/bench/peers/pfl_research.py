@@ -1,21 +1,18 @@
-"""pfl-research: its simulated backend with PyTorch; torchrun starts it where there is more than one process."""
+"""pfl-research: its simulated backend with PyTorch, in one process."""
 
 import itertools
-from importlib.metadata import version
 
 import torch
 import torch.nn.functional as F
-from job import Clock, Job, load
+from job import ROUNDS, load
 from pfl.aggregate.simulate import SimulatedBackend
 from pfl.aggregate.weighting import WeightByDatapoints
 from pfl.algorithm.base import NNAlgorithmParams
 from pfl.algorithm.federated_averaging import FederatedAveraging
-from pfl.callback.base import TrainingProcessCallback
 from pfl.data.federated_dataset import FederatedDataset
 from pfl.data.pytorch import PyTorchTensorDataset
 from pfl.hyperparam import NNEvalHyperParams, NNTrainHyperParams
-from pfl.internal.ops.selector import get_framework_module
-from pfl.metrics import Metrics, Weighted
+from pfl.metrics import Weighted
 from pfl.model.pytorch import PyTorchModel
 from torch import Tensor, nn
 
@@ -37,31 +34,7 @@ class Classifier(nn.Module):
         return {"accuracy": Weighted(int((self.net(x).argmax(1) == y).sum()), len(y))}
 
 
-class Timing(TrainingProcessCallback):
-    """Ticks after each round."""
-
-    def __init__(self) -> None:
-        self.clock = Clock()
-
-    def after_central_iteration(
-        self, aggregate_metrics: Metrics, model: PyTorchModel, *, central_iteration: int
-    ) -> tuple[bool, Metrics]:
-        """A round has ended; go on."""
-        self.clock.tick()
-        return False, Metrics()
-
-
-def users(job: Job) -> FederatedDataset:
-    """The users that take part, in the order of the job: one for each client and round, with its order of samples."""
-    return FederatedDataset(
-        lambda position: PyTorchTensorDataset(job.data(position)),
-        itertools.cycle(range(len(job.orders))).__next__,
-        user_id_to_weight=dict(enumerate(map(len, job.orders))),  # balances the load of several processes
-    )
-
-
-def main() -> None:
-    """Train, and report."""
+if __name__ == "__main__":
     job = load()
     net = job.network()
     model = PyTorchModel(
@@ -69,24 +42,20 @@ def main() -> None:
         local_optimizer_create=torch.optim.SGD,
         central_optimizer=torch.optim.SGD(net.parameters(), 1.0),
     )
-    data, timing = users(job), Timing()
+    # One user for each client and round, in the order of the job.
+    users = itertools.cycle(range(len(job.orders))).__next__
+    data = FederatedDataset(lambda position: PyTorchTensorDataset(job.data(position)), users)
     FederatedAveraging().run(
         NNAlgorithmParams(
-            central_num_iterations=job.rounds,
-            evaluation_frequency=job.rounds,
-            train_cohort_size=job.cohorts.shape[1],
+            central_num_iterations=ROUNDS,
+            evaluation_frequency=ROUNDS,
+            train_cohort_size=job.cohort,
             val_cohort_size=None,
         ),
         SimulatedBackend(data, data, postprocessors=[WeightByDatapoints()]),
         model,
         NNTrainHyperParams(local_num_epochs=1, local_learning_rate=job.lr, local_batch_size=job.batch_size),
         NNEvalHyperParams(local_batch_size=None),
-        callbacks=[timing],
         send_metrics_to_platform=False,
     )
-    if get_framework_module().distributed.global_rank == 0:
-        timing.clock.report(f"pfl {version('pfl')}", job.accuracy(net))
-
-
-if __name__ == "__main__":
-    main()
+    job.report(net)

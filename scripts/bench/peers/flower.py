@@ -1,26 +1,20 @@
-"""Flower: a ServerApp and a ClientApp on its simulation runtime, with one Ray actor for each core."""
+"""Flower: a ServerApp and a ClientApp on its simulation runtime, with one Ray actor."""
 
-import os
 from collections.abc import Iterable
-from importlib.metadata import version
 
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
 from flwr.simulation import run_simulation
-from job import Clock, load
+from job import ROUNDS, load
 
 client, server = ClientApp(), ServerApp()
 CLIENTS = 100
 
 
-class Timed(FedAvg):
-    """FedAvg that trains the clients which the job names, and ticks after each round."""
-
-    def __init__(self, share: float) -> None:
-        super().__init__(fraction_train=share, fraction_evaluate=0.0, min_available_nodes=CLIENTS)
-        self.clock = Clock()
+class OfTheJob(FedAvg):
+    """FedAvg that trains the clients which the job names."""
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -31,14 +25,6 @@ class Timed(FedAvg):
             number = ConfigRecord({"position": (server_round - 1) * len(messages) + j})
             message.content = RecordDict({"arrays": arrays, "config": number})
         return messages
-
-    def aggregate_train(
-        self, server_round: int, replies: Iterable[Message]
-    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """The mean of the replies."""
-        result = super().aggregate_train(server_round, replies)
-        self.clock.tick()
-        return result
 
 
 @client.train()
@@ -56,15 +42,15 @@ def train(message: Message, context: Context) -> Message:
 def serve(grid: Grid, context: Context) -> None:
     """Train, and report."""
     job = load()
-    net, strategy = job.network(), Timed(job.cohorts.shape[1] / CLIENTS)
-    result = strategy.start(grid, ArrayRecord(net.state_dict()), num_rounds=job.rounds)
+    net = job.network()
+    strategy = OfTheJob(
+        fraction_train=job.cohort / CLIENTS, fraction_evaluate=0.0, min_available_nodes=CLIENTS
+    )
+    result = strategy.start(grid, ArrayRecord(net.state_dict()), num_rounds=ROUNDS)
     net.load_state_dict(result.arrays.to_torch_state_dict())
-    strategy.clock.report(f"flwr {version('flwr')}, ray {version('ray')}", job.accuracy(net))
+    job.report(net)
 
 
 if __name__ == "__main__":
-    resources = {
-        "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
-        "init_args": {"num_cpus": int(os.environ["BENCH_PEERS_CORES"])},
-    }
-    run_simulation(server, client, num_supernodes=CLIENTS, backend_config=resources)
+    backend = {"client_resources": {"num_cpus": 1, "num_gpus": 0.0}, "init_args": {"num_cpus": 1}}
+    run_simulation(server, client, num_supernodes=CLIENTS, backend_config=backend)
