@@ -24,7 +24,7 @@ def test_a_table_with_tracking(cli: Any, toy: Any) -> None:
     code, _, err = cli(*words)
     assert (code, err) == (0, "")
     runs = opened(Path("results"))
-    folders = [path.parent for path in Path("results/runs").glob("*/*/status.json")]
+    folders = [path.parent for path in Path("results/runs").glob("*/*/result.json")]
     ids = {f"{folder.parent.name.rpartition('-')[2]}-{folder.name}" for folder in folders}
     assert set(runs) == {*ids, "table-quick-toy_table1"}
     assert len(ids) == 2
