@@ -180,7 +180,7 @@ def test_settings_that_are_not_allowed(
 )
 def test_a_signal_to_the_group_saves_all_runs(here: Desk, launcher: str, number: int) -> None:
     """The last line is the command that goes on, and it does."""
-    here.prepare((2, 3, 4), how="slow", rounds=600)
+    here.prepare((2, 3, 4), how="slow", rounds=150)
     hold = here.hold()
     words = ("launcher=inline",) if launcher == "inline" else ()
     command = here.table(*words)
@@ -203,7 +203,7 @@ def test_a_signal_to_the_group_saves_all_runs(here: Desk, launcher: str, number:
 
 
 def test_workers_save_and_end_after_their_launcher_was_killed(here: Desk) -> None:
-    here.prepare((2, 3), how="slow", rounds=600)
+    here.prepare((2, 3), how="slow", rounds=150)
     here.hold()
     command = here.table("launcher.grace=60")
     wait_until(lambda: len(here.at_work(1)) == 2, "two runs at work")

@@ -132,13 +132,14 @@ def test_a_folder_whose_name_a_shell_reads(
 
 def test_a_task_in_which_no_round_ended_is_not_queued_again(tmp_path: Path) -> None:
     config = tiny(tmp_path)
-    settings = SlurmSettings.of({"time": 1, "signal_delay": 50, "grace": 1})
+    settings = SlurmSettings.of({"time": 10, "signal_delay": 60, "grace": 1})
     plan = Plan("one", str(tmp_path), (config.model_dump(mode="json"),), "", "", "")
     plan.write()
-    workers = slurm.Workers(plan, settings.on_node)
-    task = Task(plan.path, settings, workers, began=time.monotonic() - 11)
+    task = Task(plan.path, settings, slurm.Workers(plan, settings.on_node), began=time.monotonic() - 60)
+    assert isinstance(task.checkpoint(), DelayedSubmission), "preempted after a minute"
+    task.began -= 400
     with pytest.raises(
-        RuntimeError, match=r"no run finished one round before .* \(10 s\).*Raise launcher.time"
+        RuntimeError, match=r"no run finished one round before .* \(540 s\).*Raise launcher.time"
     ):
         task.checkpoint()
     attempt = ResultsFolder(tmp_path).run(config.key).begin(config, "one")
