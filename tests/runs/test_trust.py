@@ -194,6 +194,21 @@ def test_a_whole_attempt_is_published_if_it_is_current(
     assert bits(config) == bits(calm) and remains(config) == []
 
 
+def test_two_processes_publish_one_attempt(
+    tmp_path: Path, calm: RunConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, rename = tiny(tmp_path / "results", STATEFUL), Path.rename
+    killed_before_the_rename(config)
+
+    def late(path: Path, to: Path) -> Path:
+        rename(path, to)  # by the other one
+        return rename(path, to)
+
+    monkeypatch.setattr(Path, "rename", late)
+    assert carry_out(config).state == "done"
+    assert bits(config) == bits(calm) and remains(config) == []
+
+
 # What a launch gives up --------------------------------------------------------------------------------------------
 
 
