@@ -194,7 +194,7 @@ def _follow(plan: Plan, settings: SlurmSettings, following: Following, pulled: s
     name = name_of(Path(plan.root))
     while following.open:
         free = [key for key in following.open if key not in pulled]
-        before = following.begun, len(following.open)
+        before = _rounds(plan), len(following.open)
         if free:
             number = min(settings.max_parallel, -(-len(free) // settings.side_by_side))
             job = submit(plan, settings, number)
@@ -211,7 +211,7 @@ def _follow(plan: Plan, settings: SlurmSettings, following: Following, pulled: s
         pulled = set()
         time.sleep(settings.poll)  # what a task wrote last may not be seen yet from here
         following.look(at_once=True)
-        if following.open and (following.begun, len(following.open)) == before:
+        if following.open and (_rounds(plan), len(following.open)) == before:
             print(_why(plan), file=sys.stderr)
             return 1
     for key, why in list(following.failed.items())[:SHOWN]:
@@ -220,8 +220,8 @@ def _follow(plan: Plan, settings: SlurmSettings, following: Following, pulled: s
 
 
 def _why(plan: Plan) -> str:
-    """What the logs of tasks in which nothing happened say."""
+    """What the logs of tasks in which no round ended say."""
     logs = sorted(plan.path.parent.glob("*.err")) + sorted(plan.path.parent.glob("worker*.log"))
     words = [log.read_text(errors="replace").strip().splitlines()[-5:] for log in logs if log.stat().st_size]
     last = "\n".join(words[0]) if words else "no log says why"
-    return f"the tasks ended without beginning a run; logs: {plan.path.parent}/\n{last}"
+    return f"the tasks ended, but no round did; logs: {plan.path.parent}/\n{last}"
