@@ -38,10 +38,7 @@ OWN = (
 )
 """Files of the run of `halfway`."""
 
-ENGINE = (
-    *("benchmark/engine/training.py", "benchmark/runs/execute.py", "benchmark/runs/data.py"),
-    *("partitions/core/base.py", "datasets/core/arrays.py", "methods/core/rules.py"),
-)
+ENGINE = ("benchmark/engine/training.py", "partitions/core/base.py", "datasets/core/arrays.py")
 
 
 @pytest.mark.parametrize("path", [*OWN, *ENGINE])

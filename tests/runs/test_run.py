@@ -13,7 +13,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 import torch
-from tiny_runs import STATEFUL, carry_out, folder_of, index_of, result_of, tiny
+from tiny_runs import carry_out, folder_of, index_of, result_of, tiny
 
 from benchmark.config.schema import RunConfig
 from benchmark.engine.federation import FederatedRun
@@ -346,18 +346,6 @@ def test_threads_are_what_the_configuration_says(tmp_path: Path, monkeypatch: py
     carry_out(config)
     assert seen == [2]
     assert result_of(config).origin["threads"] == 2
-
-
-def test_build_run_holds_the_configuration(tmp_path: Path) -> None:
-    config = configuration(tmp_path, STATEFUL, {"train": {"lr": 0.03, "momentum": 0.5, "weight_decay": 0.01}})
-    run = build_run(config, load_data(config))
-    assert (run.num_clients, run.schedule.clients_per_round, run.method.name) == (6, 2, "fedavgm")
-    assert (run.schedule.lr(0), run.spec.momentum, run.spec.weight_decay, run.spec.epochs) == (
-        0.03,
-        0.5,
-        0.01,
-        1,
-    )
 
 
 @pytest.mark.parametrize("tf32", [True, False])
