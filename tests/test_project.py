@@ -232,7 +232,7 @@ def test_commands_of_the_tutorial_of_a_sweep(tmp_path: Path) -> None:
     for line in shown:
         words = shlex.split(line)[3:]
         assert main([*words, results, *(["launcher=inline"] if "-m" in words else [])]) == 0
-    finished = [path.parent.name for path in (tmp_path / "runs").rglob("status.json")]
+    finished = [path.parent.name for path in (tmp_path / "runs").rglob("result.json")]
     assert sorted(finished) == ["seed0", "seed0", "seed0", "seed1", "seed1"]
 
 

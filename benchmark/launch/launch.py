@@ -6,7 +6,7 @@ import shutil
 import sys
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -56,17 +56,17 @@ def _absolute(plain: dict[str, Any]) -> dict[str, Any]:
     return plain
 
 
-def move_others(index: RunIndex, runs: Mapping[str, RunConfig]) -> None:
+def move_others(index: RunIndex, keys: Collection[str]) -> None:
     """Move finished runs away that are damaged, or whose own code or data are others now; and tidy the others."""
     moved = {}
-    for key in index.results.finished(runs):
+    for key in index.results.finished(keys):
         folder = index.results.run(key)
         if why := index.why(key):
             moved[key] = f"{key}: {why}; what was there is now in {folder.move_away()}"
         elif folder.is_claimed:
             with folder.claimed() as is_ours:
                 if is_ours:  # its process died after the last rename
-                    folder.tidy(runs[key].runtime.keep_checkpoint)
+                    folder.tidy(folder.read_config().runtime.keep_checkpoint)
     for text in list(moved.values())[:SHOWN]:
         say(f"carried out again: {text}")
     if len(moved) > SHOWN:
@@ -101,7 +101,7 @@ def run_here(index: RunIndex, config: RunConfig, progress: Progress, wandb: Wand
     """
     from benchmark.runs.execute import Launch, execute  # with it torch
 
-    move_others(index, {config.key: config})
+    move_others(index, [config.key])
     folder, stop = index.results.run(config.key), StopRequest()
     with signals_request_stop(stop, raises=True), folder.claimed() as is_ours:
         found = index.result(config.key)

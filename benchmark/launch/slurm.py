@@ -68,7 +68,9 @@ class Task:
         seconds = self.settings.seconds_to_signal
         if self.workers is not None:
             self.workers.stop()
-            if time.monotonic() - self.began > 0.9 * seconds and _rounds(read_plan(self.plan)) <= self.rounds:
+            # SLURM may tell a minute earlier. What it preempts before that is queued again in any case.
+            is_up = time.monotonic() - self.began > 0.9 * seconds - 60
+            if is_up and _rounds(read_plan(self.plan)) <= self.rounds:
                 raise RuntimeError(
                     f"no run finished one round before the task's time was up ({seconds:.0f} s), and it would be "
                     "queued again for ever. Raise launcher.time."
@@ -195,7 +197,7 @@ def _follow(plan: Plan, settings: SlurmSettings, following: Following, pulled: s
     name = name_of(Path(plan.root))
     while following.open:
         free = [key for key in following.open if key not in pulled]
-        before = following.begun, len(following.open)
+        before = _rounds(plan), len(following.open)
         if free:
             number = min(settings.max_parallel, -(-len(free) // settings.side_by_side))
             job = submit(plan, settings, number)
@@ -212,7 +214,7 @@ def _follow(plan: Plan, settings: SlurmSettings, following: Following, pulled: s
         pulled = set()
         time.sleep(settings.poll)  # what a task wrote last may not be seen yet from here
         following.look(at_once=True)
-        if following.open and (following.begun, len(following.open)) == before:
+        if following.open and (_rounds(plan), len(following.open)) == before:
             print(_why(plan), file=sys.stderr)
             return 1
     for key, why in list(following.failed.items())[:SHOWN]:
@@ -221,8 +223,8 @@ def _follow(plan: Plan, settings: SlurmSettings, following: Following, pulled: s
 
 
 def _why(plan: Plan) -> str:
-    """What the logs of tasks in which nothing happened say."""
+    """What the logs of tasks in which no round ended say."""
     logs = sorted(plan.path.parent.glob("*.err")) + sorted(plan.path.parent.glob("worker*.log"))
     words = [log.read_text(errors="replace").strip().splitlines()[-5:] for log in logs if log.stat().st_size]
     last = "\n".join(words[0]) if words else "no log says why"
-    return f"the tasks ended without beginning a run; logs: {plan.path.parent}/\n{last}"
+    return f"the tasks ended, but no round did; logs: {plan.path.parent}/\n{last}"

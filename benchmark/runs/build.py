@@ -49,9 +49,11 @@ STATES_SHARE = 0.25
 
 def state_bytes(place: str | None, device: torch.device) -> float:
     """Most bytes of clients' states on the device, by ``runtime.client_state``."""
-    if device.type == "cpu" or place == "device":
+    if place == "host" and device.type != "cpu":
+        return 0.0
+    if place == "device" or device.type != "cuda":
         return math.inf
-    return 0.0 if place == "host" else STATES_SHARE * torch.cuda.get_device_properties(device).total_memory
+    return STATES_SHARE * torch.cuda.get_device_properties(device).total_memory
 
 
 def check(config: RunConfig) -> None:

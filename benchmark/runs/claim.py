@@ -88,6 +88,9 @@ def claimed(claim: Path) -> Iterator[bool]:
         except FileExistsError:
             yield False
             return
+        except OSError:  # a full disk: an empty claim would seem to be held
+            claim.unlink(missing_ok=True)
+            raise
     ended = threading.Event()
     threading.Thread(target=_beat, args=(claim, mark, ended), name="claim", daemon=True).start()
     try:

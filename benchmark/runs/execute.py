@@ -22,7 +22,7 @@ from benchmark.config.schema import RunConfig
 from benchmark.engine.federation import FederatedRun
 from benchmark.engine.records import Record
 from benchmark.engine.state import Diverged, FederationState, Interrupted
-from benchmark.errors import UserError
+from benchmark.errors import StorageError, UserError
 from benchmark.runs import checkpoint
 from benchmark.runs.build import build_run
 from benchmark.runs.compare import CURRENT, RESUME, difference
@@ -266,7 +266,7 @@ class RunSession:
             result = whole_result(path)
             keeps = runtime.stale == "keep"
             if result is not None and (keeps or not difference(result.origin, self.origin, CURRENT)):
-                with contextlib.suppress(FileNotFoundError):
+                with contextlib.suppress(StorageError):  # another process may be faster
                     publish(path, run, runtime.keep_checkpoint)
                     return RunResult(result.state, result.message)
         return None

@@ -165,6 +165,10 @@ class RunFolder:
         result = read_result(self.path)
         if result is not None:
             self._check_place(self.path / "result.json", result.hash, result.seed)
+            records = self.path / "records.jsonl"
+            size = records.stat().st_size if records.exists() else 0
+            if size != result.records_bytes:
+                raise damaged(records, f"{size} bytes; expected {result.records_bytes}")
         return result
 
     def check(self) -> Result | None:

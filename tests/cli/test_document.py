@@ -18,8 +18,7 @@ from benchmark.config.schema import RunConfig, declared_settings
 from benchmark.experiments.figures import FigureSpec
 from benchmark.experiments.spec import Column, Override, Row, TableSpec
 from benchmark.experiments.tuning import SearchGrid
-from benchmark.launch.settings import LocalSettings
-from benchmark.launch.slurm.settings import SlurmSettings
+from benchmark.launch.settings import LocalSettings, SlurmSettings
 from benchmark.tracking import TrackingSettings
 
 
@@ -154,6 +153,5 @@ def test_commands_show_their_options() -> None:
     assert show in parts["table"] and "| `seeds` |" not in parts["table"]
     assert "[options that select tables](#options-that-select-tables) (without `tuned`)" in parts["tune"]
     assert "| `seeds` | integer > 0 | `1` | number of seeds |" in parts["tune"]
-    assert "| `lines` | NUMBER, `all` | `40` |" in parts["logs"]
     assert "| `results` | FOLDER | `results` |" in parts["Options of several commands"]
     assert "-m, --multirun" in parts["run"] and "Groups:" not in parts["run"]

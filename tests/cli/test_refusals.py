@@ -72,12 +72,7 @@ fidelity effects dataset.options.noise=1 | dataset.options.noise
 document x | 'x' out=
 track tracking=off | tracking is off
 track tracking.mode=disabled | tracking is off
-status --x | '--x' --watch
-verify --x | '--x' --repair
-logs | logs: one run
-logs x --folow | '--folow' '--follow'?
-retry | retry: --failed
-cancel | cancel: paper=... --all
+status --x | status: '--x'
 list method | list: 'method' 'methods'?
 data | data: list, prepare, check
 data prepair fake | data: 'prepair' 'prepare'?
@@ -99,7 +94,6 @@ bench sped | bench: 'sped' 'speed'?
 bench device=gpu | device: 'gpu' 'cuda'
 bench size=mini | size: 'mini' device=cpu
 bench speed device=cpu | bench: 'speed' device=cpu
-doctor launcher.x=1 | launcher.x:
 run x | run: 'x' KEY=VALUE
 run -x | run: '-x' --help
 run launcher=local | run: launcher Put -m behind
@@ -160,14 +154,12 @@ data prepare dataset=acevedo dataset.options.size=64 data=nothing | Acevedo-20: 
 
 SHORT = """
 table x, table verbose=1, table paper=fedmr preset=small columns=leaderboard, table show=diference, table
-launcher=slurm launcher.time=x, table launcher=slurm launcher.retries=many, plan paper=x, plan device=x, plan x, tune
+launcher=slurm launcher.time=x, table launcher=slurm launcher.grace=many, plan paper=x, plan device=x, plan x, tune
 name=fedmr_table1 method=fedprox validation=0, tune name=fedmr_table1 method=fedprox validation=1, tune
 name=fedmr_table1 method=fedprox validation=ten, tune name=fedmr_table1 method=fedprox validation=nan, figure
 preset=x, analyse x, analyse resources preset=x, fidelity chek, fidelity effects ids=x, track x, track
-tracking.mode=x, status paper=x, verify paper=x, report x, report paper=x, checklist x, checklist paper=x, checklist
-name=x, checklist preset=x, logs x, logs x lines=few, retry --failed paper=x, cancel paper=x, data prepare
-dataset=mnist x=1, partition show dataset=x, doctor x, doctor paper=x, doctor preset=x, run -m launcher=x, run
-dataset=x, run model.name=x, run train.lr=x
+tracking.mode=x, status paper=x, report x, report paper=x, data prepare dataset=mnist x=1, partition show dataset=x,
+run -m launcher=x, run dataset=x, run model.name=x, run train.lr=x
 """
 """Words, separated by commas, of which the message repeats the last one or its value."""
 

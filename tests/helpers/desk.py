@@ -14,7 +14,6 @@ import yaml
 from processes import wait_until
 
 from benchmark.runs.folder import ResultsFolder
-from benchmark.runs.index import RunIndex
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -30,9 +29,9 @@ from methods.core.rules import Post, register
 
 @register("post", "fragile")
 class Fragile(Post):
-    """In a run with ``clients`` clients: raise an error, kill the process, or wait while there is a file ``hold``."""
+    """In a run with ``clients`` clients: an error, the end of the process, or a wait while there is a file ``hold``."""
 
-    how: Literal["", "raise", "kill", "hold"] = ""
+    how: Literal["", "raise", "kill", "hold", "slow"] = ""
     clients: int = 0
     round: int = 0
 
@@ -47,6 +46,8 @@ class Fragile(Post):
                 os.kill(os.getpid(), 9)
             while self.how == "hold" and (place / "hold").exists():
                 time.sleep(0.01)
+            if self.how == "slow" and (place / "hold").exists():
+                time.sleep(0.1)
         return 1.0 * w, state
 '''
 
@@ -162,28 +163,25 @@ class Desk:
         return found
 
     def finished(self) -> dict[str, tuple[bytes, str]]:
-        """Records and digest of the model of every finished run, by key. Nothing else lies beside them."""
-        found = {}
-        for key in self.results.run_keys():
-            folder = self.results.run(key)
-            result = folder.check()
-            assert result is not None and result.state == "done", key
-            assert [path.name for path in folder.path.parent.iterdir()] == [folder.path.name]
-            assert {path.name for path in folder.path.iterdir()} == {
-                "config.yaml",
-                "result.json",
-                "records.jsonl",
-                "log.txt",
-            }
-            found[key] = ((folder.path / "records.jsonl").read_bytes(), result.model_sha256)
-        return found
+        return finished(self.results)
 
     def csv(self) -> bytes:
         """The table."""
         return (self.folder / "results/tables/quick/toy.csv").read_bytes()
 
-    def state(self, key: str) -> str:
-        return RunIndex(self.results).state(key)
+
+def finished(results: ResultsFolder) -> dict[str, tuple[bytes, str]]:
+    """Records and digest of the model of every run, by key. All are finished, and nothing else lies beside them."""
+    found = {}
+    for key in results.run_keys():
+        folder = results.run(key)
+        result = folder.check()
+        assert result is not None and result.state == "done", key
+        assert [path.name for path in folder.path.parent.iterdir()] == [folder.path.name]
+        kept = {"config.yaml", "result.json", "records.jsonl", "log.txt"}
+        assert {path.name for path in folder.path.iterdir()} == kept
+        found[key] = (folder.path / "records.jsonl").read_bytes(), result.model_sha256
+    return found
 
 
 @contextmanager

@@ -12,6 +12,7 @@ import pytest
 from tiny_runs import FORKS, Gate, carry_out, folder_of
 
 from benchmark.config.schema import RunConfig
+from benchmark.launch.work import Plan, work
 from benchmark.runs import claim, execute
 from benchmark.runs.folder import Attempt
 
@@ -112,3 +113,8 @@ def fall_asleep(config: RunConfig, at: int, results: Any) -> None:
             os.kill(os.getpid(), signal.SIGSTOP)
 
     results.put(tuple(carry_out(config, progress)))
+
+
+def work_and_die(plan: Plan) -> None:
+    """Be a worker whose process dies in its first run."""
+    work(plan, plan.configs(), lambda: False, progress=lambda *_: os.kill(os.getpid(), signal.SIGKILL))

@@ -73,7 +73,7 @@ def carry_out(
 ) -> RunResult:
     """What a launch of one run does in this process, without its signals and its snapshot of the code."""
     index, folder = index_of(config), folder_of(config)
-    move_others(index, {config.key: config})
+    move_others(index, [config.key])
     with folder.claimed() as is_ours:
         found = folder.result()
         if found is not None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from desk import finished
 from processes import descendants, is_alive, wait_until
 from tiny_runs import FORKS, command
 
@@ -64,16 +65,8 @@ def undisturbed(start: Start, tmp_path_factory: pytest.TempPathFactory) -> Found
 
 
 def found(root: Path) -> Found:
-    """The table; and of each run the records and the digest of the model. Nothing is left beside them."""
-    results, runs = ResultsFolder(root), {}
-    for key in results.run_keys():
-        folder = results.run(key)
-        result = folder.check()
-        assert result is not None
-        assert [path.name for path in folder.path.parent.iterdir()] == [folder.path.name]
-        kept = {"config.yaml", "result.json", "records.jsonl", "log.txt"}
-        assert {path.name for path in folder.path.iterdir()} == kept
-        runs[key] = (folder.path / "records.jsonl").read_bytes(), result.model_sha256
+    """The table and the runs."""
+    runs = finished(ResultsFolder(root))
     assert len(runs) == 6
     return (root / "tables/quick/fedld_table1_part.csv").read_bytes(), runs
 

@@ -82,9 +82,9 @@ def test_what_is_queued_is_not_submitted_twice(cli: Any, queue: FakeQueue, monke
     assert len(queue.scripts) == 3 and queue.options["array"] == "0-1%2", "what was lost is submitted again"
 
 
-def test_tasks_that_begin_nothing_end_the_command(cli: Any, queue: FakeQueue) -> None:  # noqa: F811
+def test_tasks_in_which_nothing_happens_end_the_command(cli: Any, queue: FakeQueue) -> None:  # noqa: F811
     exit_code, out, err = cli(*SWEEP, "launcher.poll=0.01")
-    assert exit_code == 1 and err.startswith("the tasks ended without beginning a run; logs: ")
+    assert exit_code == 1 and err.startswith("the tasks ended, but no round did; logs: ")
     assert "0/3 runs in " in out and len(queue.scripts) == 1
 
 
@@ -132,13 +132,14 @@ def test_a_folder_whose_name_a_shell_reads(
 
 def test_a_task_in_which_no_round_ended_is_not_queued_again(tmp_path: Path) -> None:
     config = tiny(tmp_path)
-    settings = SlurmSettings.of({"time": 1, "signal_delay": 50, "grace": 1})
+    settings = SlurmSettings.of({"time": 10, "signal_delay": 60, "grace": 1})
     plan = Plan("one", str(tmp_path), (config.model_dump(mode="json"),), "", "", "")
     plan.write()
-    workers = slurm.Workers(plan, settings.on_node)
-    task = Task(plan.path, settings, workers, began=time.monotonic() - 11)
+    task = Task(plan.path, settings, slurm.Workers(plan, settings.on_node), began=time.monotonic() - 60)
+    assert isinstance(task.checkpoint(), DelayedSubmission), "preempted after a minute"
+    task.began -= 400
     with pytest.raises(
-        RuntimeError, match=r"no run finished one round before .* \(10 s\).*Raise launcher.time"
+        RuntimeError, match=r"no run finished one round before .* \(540 s\).*Raise launcher.time"
     ):
         task.checkpoint()
     attempt = ResultsFolder(tmp_path).run(config.key).begin(config, "one")

@@ -106,16 +106,5 @@ def test_a_claim_whose_process_cannot_be_seen_lives_while_it_is_touched(
     assert os.listdir(tmp_path) == []
 
 
-def test_a_claim_that_was_taken_is_left_to_who_took_it(tmp_path: Path) -> None:
-    path = tmp_path / ".seed0.claim"
-    with claim.claimed(path):
-        path.unlink()
-        with claim.claimed(path) as is_ours:
-            assert is_ours
-            inner = path.read_text()
-        path.write_text(inner)
-    assert path.read_text() == inner
-
-
 def is_stopped(pid: int) -> bool:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"

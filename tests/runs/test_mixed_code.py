@@ -32,18 +32,13 @@ def go_on(config: RunConfig) -> tuple[int, str]:
 
 # What differs between the parts of a run ---------------------------------------------------------------------------
 
-OWN = {
-    "methods/fedavgm.py": '"""\n\n',
-    "methods/selection/round_robin.py": '"""\n\n',
-    "partitions/iid.py": '"""\n\n',
-    "datasets/standin/fake.py": "\nfrom ",
-}
-"""Files of the run of `halfway`, and where something may be imported in them."""
-
-ENGINE = (
-    *("benchmark/engine/training.py", "benchmark/runs/execute.py", "benchmark/runs/data.py"),
-    *("partitions/core/base.py", "datasets/core/arrays.py", "methods/core/rules.py"),
+OWN = (
+    *("methods/fedavgm.py", "methods/selection/round_robin.py", "partitions/iid.py"),
+    "datasets/standin/fake.py",
 )
+"""Files of the run of `halfway`."""
+
+ENGINE = ("benchmark/engine/training.py", "partitions/core/base.py", "datasets/core/arrays.py")
 
 
 @pytest.mark.parametrize("path", [*OWN, *ENGINE])
@@ -55,10 +50,10 @@ def test_edited_code_starts_a_run_again_or_marks_it(
     path: str,
 ) -> None:
     kept = interrupted(tmp_path / "kept", stale="keep")
-    here, said = OWN.get(path, "\nfrom "), f"code of {path}" if path in OWN else "the engine"
-    edited(path, here, f"\n# a comment{here}")
+    said = f"code of {path}" if path in OWN else "the engine"
+    edited(path, "\nfrom ", "\n# a comment\nfrom ")
     assert not index_of(calm).differs(calm.key), "a comment changes nothing"
-    edited(path, here, f"{here.removesuffix('from ')}import this\n{here.strip(chr(34)).lstrip()}")
+    edited(path, "\nfrom ", "\nimport this\nfrom ")
     begun, message = go_on(halfway)
     assert begun == 0 and f"these are others now: {said}" in message
     assert "runtime.stale=keep would" in message
@@ -80,8 +75,8 @@ def test_edited_code_carries_a_finished_run_out_again_once(
     before = bits(calm)
     edited("methods/core/rules.py", "\nfrom ", "\nimport this\nfrom ")
     assert (index_of(calm).state(calm.key), index_of(calm).differs(calm.key)) == ("done", "the engine")
-    for path, here in OWN.items():
-        edited(path, here, f"{here.removesuffix('from ')}import this\n{here.strip(chr(34)).lstrip()}")
+    for path in OWN:
+        edited(path, "\nfrom ", "\nimport this\nfrom ")
         assert index_of(calm).state(calm.key) == "differs"
         assert f"code of {path}" in index_of(calm).why(calm.key)
         keep = calm.model_copy(update={"runtime": calm.runtime.model_copy(update={"stale": "keep"})})

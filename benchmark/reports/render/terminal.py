@@ -45,5 +45,5 @@ def _text(cell: CellResult | str, show: Show) -> Text:
 
 
 def _number(entry: Printed) -> Text:
-    count = " {}/{}".format(*entry.seeds) if entry.seeds else ""
+    count = " (n={} of {})".format(*entry.seeds) if entry.seeds else ""
     return Text.assemble((printable(entry.plain), STYLES.get(entry.rank, "")), entry.signs, (count, "yellow"))

@@ -38,12 +38,12 @@ def make(path: str, words: list[str]) -> None:
             order = generator(config.seed, "batches", t, k, 0).permutation(len(data.clients[k]))
             orders.append(torch.from_numpy(data.clients[k][order]))
     mean, std = (torch.tensor(values).reshape(-1, 1, 1) for values in (data.dataset.mean, data.dataset.std))
-    arrays = []
-    for part in (data.train, data.test):
-        images = torch.from_numpy(np.array(part.images))
-        arrays += [(images / 255 - mean) / std, torch.from_numpy(np.array(part.labels))]
+    parts = (data.train, data.test)
+    images, test_images = ((torch.from_numpy(np.array(part.images)) / 255 - mean) / std for part in parts)
+    labels, test_labels = (torch.from_numpy(np.array(part.labels)) for part in parts)
     weights = [parameter.detach() for parameter in run.model.net.parameters()]
-    job = Job(*arrays, len(ids), orders, weights, config.train.lr, config.train.batch_size)
+    train = config.train
+    job = Job(images, labels, test_images, test_labels, len(ids), orders, weights, train.lr, train.batch_size)
     torch.save(vars(job), path)
 
 
