@@ -16,9 +16,12 @@ from benchmark.engine.views import client_pool
 from benchmark.runs.build import build_run
 from benchmark.runs.data import load_data
 
+COHORT = 10
+"""Clients in each round."""
+
 SETTINGS = (
     "dataset=mnist partition=dirichlet partition.clients=100 partition.alpha=0.5 model=small_cnn method=fedavg "
-    "train.clients_per_round=10 train.epochs=1 train.batch_size=32 train.lr=0.02 train.momentum=0 "
+    f"train.clients_per_round={COHORT} train.epochs=1 train.batch_size=32 train.lr=0.02 train.momentum=0 "
     "evaluation.every=100 runtime.device=cpu"
 ).split()
 """The job as words of ``python -m benchmark run``."""
@@ -33,7 +36,7 @@ def make(path: str, words: list[str]) -> None:
     orders = []
     for t in range(config.train.rounds):
         rng = generator(config.seed, "participation", t)
-        ids, _ = run.method.selection.choose(t, config.train.clients_per_round, pool, {}, rng)
+        ids, _ = run.method.selection.choose(t, COHORT, pool, {}, rng)
         for k in sorted(ids):
             order = generator(config.seed, "batches", t, k, 0).permutation(len(data.clients[k]))
             orders.append(torch.from_numpy(data.clients[k][order]))
@@ -43,7 +46,7 @@ def make(path: str, words: list[str]) -> None:
     labels, test_labels = (torch.from_numpy(np.array(part.labels)) for part in parts)
     weights = [parameter.detach() for parameter in run.model.net.parameters()]
     train = config.train
-    job = Job(images, labels, test_images, test_labels, len(ids), orders, weights, train.lr, train.batch_size)
+    job = Job(images, labels, test_images, test_labels, COHORT, orders, weights, train.lr, train.batch_size)
     torch.save(vars(job), path)
 
 
