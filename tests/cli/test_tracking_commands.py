@@ -5,9 +5,6 @@ from typing import Any
 
 from tracked_runs import inspect, of_type, wandb_environment  # noqa: F401
 
-from benchmark.cli.options import TrackingOptions, tracking_settings
-from benchmark.tracking import TrackingSettings
-
 OFFLINE = ("tracking=wandb", "tracking.mode=offline", "tracking.poll=0.05")
 
 
@@ -51,9 +48,3 @@ def test_track_sends_what_was_not_tracked(cli: Any, toy: Any) -> None:
     assert cli("track", *OFFLINE[1:]).out == "0 runs, 0 tables and figures sent\n"
     code, out, err = cli("track", "tracking.init_timeout=1")
     assert (code, out) == (1, "0 runs, 0 tables and figures sent\n") and "W&B cannot be used" in err
-
-
-def test_words_set_settings_of_tracking() -> None:
-    assert tracking_settings(TrackingOptions()) == TrackingSettings(name="off")
-    words = TrackingOptions(tracking="wandb", tracking_settings={"tags": ["a", "b"], "poll": 5})
-    assert tracking_settings(words) == TrackingSettings(name="wandb", tags=("a", "b"), poll=5.0)
