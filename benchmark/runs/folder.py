@@ -414,13 +414,21 @@ class ResultsFolder:
         return {key for key in keys if key.partition("/")[2] in names.get(key.partition("/")[0], ())}
 
     def purge(self) -> int:
-        """Remove runs that were moved away, and snapshots of code that no run names; the number of folders."""
+        """Remove runs that were moved away, launches that have ended, and snapshots of code that nothing names.
+
+        Returns the number of folders.
+        """
         left = list((self.root / "runs").glob("*/.seed*.old-*"))
         named = {result.made["code"] for key in self.run_keys() if (result := self.run(key).result())}
-        live = {
-            json.loads(path.read_bytes())["code"] for path in (self.root / "launches").glob("*/plan.json")
-        }
-        left += [path for path in (self.root / "code").glob("*") if path.name not in named | live]
+        for path in (self.root / "launches").glob("*/plan.json"):
+            plan = json.loads(path.read_bytes())
+            runs = [self.run(RunConfig.model_validate(plain).key) for plain in plan["runs"]]
+            is_queued = path.with_name("job").exists() and not all(run.is_finished for run in runs)
+            if is_queued or any(run.is_held for run in runs):
+                named.add(plan["code"])
+            else:
+                left.append(path.parent)
+        left += [path for path in (self.root / "code").glob("*") if path.name not in named]
         for path in left:
             shutil.rmtree(path, ignore_errors=True)
         return len(left)

@@ -205,7 +205,7 @@ def test_a_run_that_fails_costs_only_itself(cli: Any, toy: Any) -> None:
     for _ in range(2):  # the same command tries the failed ones again, and only those
         code, out, err = cli("table", "seeds=1", "launcher=inline")
         assert code == 1
-        assert err.count("failed: ") == err.count("train.clients_per_round: ") == 2 and "50" in err
+        assert out.count("\nfailed ") == out.count("train.clients_per_round: ") == 2 and "50" in out
         assert "Traceback" not in out + err
         frame = toy_csv()
         assert set(frame.loc["many"]["status"]) == {"failed"}

@@ -59,25 +59,6 @@ def test_long_runs_are_cut() -> None:
     )
 
 
-def test_accuracies_over_clients() -> None:
-    """The last evaluation counts, in percent; the mean has a curve."""
-    records = [
-        Record(t, split, group, f"{name}_{metric}", value * t)
-        for t in (1, 2)
-        for split, name in (("validation", "client"), ("unseen", "unseen"))
-        for group, metric, value in (
-            ("all", "mean", 0.25),
-            ("all", "spread", 0.1),
-            ("percentile=50", "accuracy", 0.3),
-        )
-    ]
-    details = measured(SPEC, records)
-    expected = {"mean": 50.0, "spread": 20.0, "percentile=50": 60.0}
-    assert details["over_clients"] == {"client": expected, "unseen": expected}
-    assert details["curves"] == {"client_mean": [(1, 25.0), (2, 50.0)], "unseen_mean": [(1, 25.0), (2, 50.0)]}
-    assert details["groups"] == {}
-
-
 def test_the_commits_of_a_run() -> None:
     assert commit_of({"commit": "abc", "repositories": {}}) == "abc"
     others = {"/my/squeezing": "def", "/my/other": ""}
