@@ -48,9 +48,9 @@ def bare_loop(config: RunConfig) -> float:
     torch.set_num_threads(config.runtime.threads)
     device, train, amp = choose_device(config.runtime.device), config.train, config.precision.amp
     problem = build_problem(config, load_data(config), device)
-    net = build_net(
-        config.model.name, problem.num_classes, problem.images.shape[1:], config.model.parameters, 0
-    )
+    _, channels, height, width = problem.images.shape
+    shape = (channels, height, width)
+    net = build_net(config.model.name, problem.num_classes, shape, config.model.parameters, 0)
     net = net.to(device).to(memory_format=torch.channels_last)
     optimizer = torch.optim.SGD(net.parameters(), lr=train.lr, momentum=train.momentum)
     started = time.perf_counter()
