@@ -131,8 +131,6 @@ class RunIndex:
 
     def _other(self, result: Result) -> str:
         """What of a run's own code and data has changed since."""
-        if self.code and result.made["code"] == self.code:
-            return ""
         prepared = result.made["prepared"]
         key = f"{prepared} {sorted(result.origin['code'])}"
         if key not in self._now:
