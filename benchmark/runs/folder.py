@@ -46,8 +46,8 @@ FORMAT = 3
 NOT_EVALUATED = ("train", "cost", "participation")
 """Splits of records that are about a round and not about the model after it."""
 
-CONTENT = frozenset({"runs", "tables", "launches", "code", "report", "published", "tuned", "weights"})
-"""Folders by which a results folder is known."""
+CONTENT = frozenset("runs tables figures launches code report published tuned weights rates.json".split())
+"""What a results folder is known by."""
 
 DEATHS = 3
 """Processes that may die over a run before its launch gives it up."""
