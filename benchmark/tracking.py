@@ -5,6 +5,7 @@ Whatever happens to W&B is said once, and the run goes on with the same bits.
 
 import contextlib
 import os
+import shlex
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -15,9 +16,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from benchmark import code
 from benchmark.config.schema import RunConfig
 from benchmark.engine.records import Record
-from benchmark.runs.execute import TRACKED, Tracker
 from benchmark.runs.folder import RunFolder, read_records
 from benchmark.runs.status import Result, RunState
+from benchmark.runs.tracker import TRACKED, Tracker
 
 MODES = ("online", "offline", "disabled")
 """From the loudest to the quietest."""
@@ -74,7 +75,7 @@ class Wandb(BaseModel):
             yield
         except Exception as error:  # noqa: BLE001 - whatever wandb or the server does, runs must go on
             if not self.failed:
-                later = f"python -m benchmark export wandb results={self.root}"
+                later = shlex.join(["python", "-m", "benchmark", "export", "wandb", f"results={self.root}"])
                 reason = " ".join(str(error).split()) or type(error).__name__
                 with contextlib.suppress(OSError):
                     print(f"W&B cannot be used ({reason}). The runs go on; later: {later}", file=sys.stderr)

@@ -9,7 +9,7 @@ import math
 import shutil
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from benchmark.runs.files import write_atomically
 from benchmark.runs.folder import Attempt, RunFolder, final_values, publish, whole_result
 from benchmark.runs.origin import made_by, origin_of
 from benchmark.runs.status import Result, RunResult, RunState
+from benchmark.runs.tracker import TRACKED, Tracker
 from benchmark.system import explain
 
 log = logging.getLogger("fedtables")
@@ -38,23 +39,10 @@ log = logging.getLogger("fedtables")
 WRITE_SECONDS = 1.0
 """Time between two writes of records. A checkpoint and the end write all records at once."""
 
-TRACKED = "tracked"
-"""File of an attempt and of a finished run: the last round that was sent elsewhere."""
-
 Progress = Callable[[int, int, Sequence[Record]], object]
 """``progress(round, rounds, records)``, called after every round with what it recorded."""
 
 Stop = Callable[[], bool]
-
-
-class Tracker:
-    """Sends a run elsewhere while it is carried out, and raises nothing. This one sends nothing."""
-
-    def log(self, records: Iterable[Record]) -> None:
-        """Send what rounds recorded."""
-
-    def end(self, state: RunState, result: Result | None = None) -> None:
-        """The process leaves the run."""
 
 
 Track = Callable[[RunConfig, dict[str, Any], dict[str, Any], Path], Tracker]

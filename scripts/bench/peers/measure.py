@@ -44,17 +44,8 @@ def main() -> None:
     WORK.mkdir(parents=True, exist_ok=True)
     for peer in ("pfl_research", "flower"):
         subprocess.run([sys.executable, "-m", "venv", WORK / peer], check=True)
-        pip = [
-            WORK / peer / "bin" / "python",
-            "-m",
-            "pip",
-            "install",
-            "-q",
-            "--no-deps",
-            "-r",
-            HERE / f"{peer}.txt",
-        ]
-        subprocess.run(pip, check=True)
+        pip = [str(WORK / peer / "bin" / "python"), "-m", "pip", "install", "-q", "--no-deps", "-r"]
+        subprocess.run([*pip, str(HERE / f"{peer}.txt")], check=True)
     start("ours", 8, "job")
     seconds: dict[str, list[float]] = {peer: [] for peer in PEERS}
     accuracies = {}
