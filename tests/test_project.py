@@ -53,15 +53,9 @@ print(datasets.__file__)
 
 
 OF_THE_MACHINE = {
-    "benchmark/doctor/machine.py": {
-        "is_available",
-        "device_count",
-        "get_device_properties",
-        "is_bf16_supported",
-    },
     "benchmark/engine/graphs.py": {"stream", "graph_pool_handle", "CUDAGraph"},
     "benchmark/launch/resources.py": {"device_count"},
-    "benchmark/launch/worker.py": {"is_initialized"},
+    "benchmark/launch/work.py": {"is_initialized"},
     "benchmark/runs/build.py": {"is_available"},
 }
 """What is asked of torch.cuda about this machine or process. All other calls are given the run's device.
