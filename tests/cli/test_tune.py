@@ -309,9 +309,9 @@ def test_a_figure_draws_the_tuned_runs_of_its_table(
 def test_a_split_that_holds_nothing_out_is_refused(cli: Any, table: Any) -> None:
     # 96 images in 96 clients: one each, and none of them can be held out.
     table(columns=[{"key": "single", "label": "Single", "partition": {"name": "iid", "clients": 96}}])
-    code, _, err = cli(*PROX)
+    code, out, _ = cli(*PROX)
     assert code == 1
-    assert "evaluation.validation: got 0.1" in err and "largest client" in err
+    assert "evaluation.validation: got 0.1" in out and "largest client" in out
     assert not FILE.exists()
 
 
