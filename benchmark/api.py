@@ -32,9 +32,10 @@ from benchmark.errors import ConfigError, UserError, validate  # noqa: E402
 from benchmark.reports.results import TableResults  # noqa: E402
 from benchmark.reports.runs import record_frame, run_frame  # noqa: E402
 from benchmark.reports.sweeps import write_sweep  # noqa: E402
-from benchmark.runs.folder import ResultsFolder, RunFolder, read_records  # noqa: E402
+from benchmark.runs.folder import ResultsFolder, RunFolder  # noqa: E402
 from benchmark.runs.index import RunIndex  # noqa: E402
 from benchmark.runs.listing import ListedRun, as_text, find_runs, listed  # noqa: E402
+from benchmark.runs.result_files import read_records  # noqa: E402
 from benchmark.runs.status import RunState  # noqa: E402
 
 __all__ = ["Run", "RunFailed", "Runs", "Table", "UserError", "run", "runs", "sweep", "table"]

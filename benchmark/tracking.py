@@ -16,7 +16,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from benchmark import code
 from benchmark.config.schema import RunConfig
 from benchmark.engine.records import Record
-from benchmark.runs.folder import RunFolder, read_records
+from benchmark.runs.folder import RunFolder
+from benchmark.runs.result_files import read_records
 from benchmark.runs.status import Result, RunState
 from benchmark.runs.tracker import TRACKED, Tracker
 

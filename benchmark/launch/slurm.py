@@ -139,21 +139,19 @@ def submit(plan: Plan, settings: SlurmSettings, number: int) -> str:
         with redirect_stderr(io.StringIO()), executor.batch():
             jobs = [executor.submit(Task(plan.path, s)) for _ in range(number)]
     except submitit.core.utils.FailedJobError as error:
-        message = " ".join(str(error).split())
-        if re.search(r"MaxSubmit|MaxJobCount|submit limit", message, re.IGNORECASE):
-            raise ConfigError(
-                f"SLURM takes no more tasks now: {message} Set launcher.max_parallel lower."
-            ) from error
-        if re.search(r"Unable to contact|timed out|Zero Bytes|standby mode", message, re.IGNORECASE):
-            raise ConfigError(
-                f"SLURM does not answer: {message} Give the same command again later."
-            ) from error
-        raise ConfigError(
-            f"SLURM refuses these settings (launcher.*): {message} Nothing was submitted."
-        ) from error
+        raise ConfigError(_refusal(" ".join(str(error).split()))) from error
     job = str(jobs[0].job_id).partition("_")[0]
     plan.path.with_name("job").write_text(job)
     return job
+
+
+def _refusal(said: str) -> str:
+    """The message about what sbatch has said."""
+    if re.search(r"MaxSubmit|MaxJobCount|submit limit", said, re.IGNORECASE):
+        return f"SLURM takes no more tasks now: {said} Set launcher.max_parallel lower."
+    if re.search(r"Unable to contact|timed out|Zero Bytes|standby mode", said, re.IGNORECASE):
+        return f"SLURM does not answer: {said} Give the same command again later."
+    return f"SLURM refuses these settings (launcher.*): {said} Nothing was submitted."
 
 
 def _live(root: Path) -> list[tuple[str, Plan]]:

@@ -18,8 +18,8 @@ from benchmark.reports.columns import compared
 from benchmark.reports.results import NOT_REACHED, OUTCOMES, Cell, CellRun, TableResults, build_results
 from benchmark.reports.statistics import reported_value
 from benchmark.reports.values import read_cells
-from benchmark.runs.folder import DamagedError
 from benchmark.runs.index import RunIndex
+from benchmark.runs.result_files import DamagedError
 from benchmark.runs.status import RunState
 
 

@@ -11,7 +11,7 @@ import torch
 from benchmark.config.schema import RunConfig
 from benchmark.errors import StorageError
 from benchmark.runs.files import write_atomically
-from benchmark.runs.folder import DamagedError, damaged
+from benchmark.runs.result_files import DamagedError, damaged
 from benchmark.system import explain
 
 log = logging.getLogger("fedtables")

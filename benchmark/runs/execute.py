@@ -28,8 +28,9 @@ from benchmark.runs.build import build_run
 from benchmark.runs.compare import CURRENT, RESUME, difference
 from benchmark.runs.data import load_data
 from benchmark.runs.files import write_atomically
-from benchmark.runs.folder import Attempt, RunFolder, final_values, publish, whole_result
+from benchmark.runs.folder import Attempt, RunFolder, publish, whole_result
 from benchmark.runs.origin import made_by, origin_of
+from benchmark.runs.result_files import final_values
 from benchmark.runs.status import Result, RunResult, RunState
 from benchmark.runs.tracker import TRACKED, Tracker
 from benchmark.system import explain

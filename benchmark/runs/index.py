@@ -9,7 +9,8 @@ from typing import Any
 from benchmark import code
 from benchmark.engine.records import Record
 from benchmark.runs.compare import CURRENT, difference
-from benchmark.runs.folder import DamagedError, ResultsFolder, read_records
+from benchmark.runs.folder import ResultsFolder
+from benchmark.runs.result_files import DamagedError, read_records
 from benchmark.runs.status import Result, RunState
 from datasets.core.prepare import current_fingerprint
 

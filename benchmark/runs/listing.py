@@ -9,8 +9,8 @@ import yaml
 
 from benchmark.config.schema import GROUPS, RunConfig
 from benchmark.errors import ConfigError, nearest
-from benchmark.runs.folder import DamagedError
 from benchmark.runs.index import RunIndex
+from benchmark.runs.result_files import DamagedError
 from benchmark.runs.status import Result, RunState
 
 STATE = "state"

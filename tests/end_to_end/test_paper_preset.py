@@ -25,8 +25,9 @@ from benchmark.reports.collect import collect
 from benchmark.reports.layout import as_table
 from benchmark.reports.write import write
 from benchmark.runs.data import load_data
-from benchmark.runs.folder import ResultsFolder, read_records
+from benchmark.runs.folder import ResultsFolder
 from benchmark.runs.index import RunIndex
+from benchmark.runs.result_files import read_records
 
 SPECS = {spec.name: spec for spec in find_specs() if "paper" in spec.presets and not spec.tuned_only}
 

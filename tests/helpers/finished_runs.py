@@ -17,8 +17,9 @@ from benchmark.figures.registry import Drawing, Request, find
 from benchmark.reports.layout import as_table
 from benchmark.reports.render import markdown
 from benchmark.reports.results import TableResults
-from benchmark.runs.folder import ResultsFolder, final_values, record_lines, write_result
+from benchmark.runs.folder import ResultsFolder
 from benchmark.runs.index import RunIndex
+from benchmark.runs.result_files import final_values, record_lines, write_result
 from benchmark.runs.status import Result, RunState
 
 FAKE: dict[str, Any] = {

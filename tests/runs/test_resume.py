@@ -30,7 +30,7 @@ from tiny_runs import (
 )
 
 from benchmark.runs import checkpoint
-from benchmark.runs.folder import read_records
+from benchmark.runs.result_files import read_records
 
 KILLS = 20
 

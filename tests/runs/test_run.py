@@ -21,7 +21,7 @@ from benchmark.engine.records import Record
 from benchmark.errors import ConfigError, UserError
 from benchmark.runs.build import build_problem, build_run, choose_device
 from benchmark.runs.data import load_data, prepare_data
-from benchmark.runs.folder import read_records
+from benchmark.runs.result_files import read_records
 from benchmark.system import NO_MEMORY
 from methods.core.samples import TwoArrays
 

@@ -20,7 +20,8 @@ from benchmark.engine.federation import FederatedRun
 from benchmark.errors import UserError
 from benchmark.launch.work import Plan, work
 from benchmark.runs import checkpoint
-from benchmark.runs.folder import DamagedError, RunFolder, read_records
+from benchmark.runs.folder import RunFolder
+from benchmark.runs.result_files import DamagedError, read_records
 
 # Finished runs -----------------------------------------------------------------------------------------------------
 

@@ -23,7 +23,7 @@ from wandb_server import wandb_server
 from benchmark.config.schema import RunConfig
 from benchmark.errors import ConfigError, validate
 from benchmark.runs.execute import Launch, execute
-from benchmark.runs.folder import read_records
+from benchmark.runs.result_files import read_records
 from benchmark.tracking import TrackingSettings, Wandb
 
 
