@@ -126,7 +126,8 @@ def run_missing(
             code = _carry_out(options, following)
             index.refresh(runs)
         yield code
-        launch.move_others(index, index.problems)  # what only reading the records showed
+        damaged = {key: run for key, run in runs.items() if key in index.problems}
+        launch.move_others(index, damaged)  # only reading the records has shown it
     if code == 130:
         _say_stopped(index, runs)
 

@@ -6,7 +6,7 @@ import shutil
 import sys
 import time
 import uuid
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,7 +52,7 @@ def _absolute(plain: dict[str, Any]) -> dict[str, Any]:
     return plain
 
 
-def move_others(index: RunIndex, runs: Collection[str]) -> None:
+def move_others(index: RunIndex, runs: Mapping[str, RunConfig]) -> None:
     """Move finished runs away that are damaged, or whose own code or data are others now; and tidy the others."""
     moved = {}
     for key in index.results.finished(runs):
