@@ -132,7 +132,7 @@ def run_missing(
         code = _carry_out(options, following, tracker(options, index.results.root, plans, prefix))
         index.refresh(runs)
     yield code
-    launch.move_others(index, index.problems)  # what only reading the records showed
+    launch.move_others(index, runs.keys() & index.problems.keys())  # only reading the records has shown it
     if code == 130:
         _say_stopped(index, runs)
 
