@@ -117,7 +117,7 @@ HARMLESS = {
     *("benchmark/registry.py", "benchmark/system.py"),
     *(f"benchmark/config/{name}.py" for name in ("__init__", "files", "merge", "schema")),
     *(f"benchmark/runs/{name}.py" for name in ("__init__", "checkpoint", "claim", "compare", "files", "folder")),
-    *(f"benchmark/runs/{name}.py" for name in ("origin", "status")),
+    *(f"benchmark/runs/{name}.py" for name in ("origin", "result_files", "status", "tracker")),
     *(f"{name}/__init__.py" for name in ("datasets", "methods", "partitions")),
 }  # fmt: skip
 """What a run imports and no number depends on: the configuration has a hash, and files have digests."""

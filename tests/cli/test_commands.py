@@ -41,7 +41,7 @@ def test_list(cli: Any) -> None:
 def test_usage(cli: Any) -> None:
     code, out, _ = cli("--help")
     assert code == 0
-    for command in ("run", "table", "status", "list", "data", "partition", "bench"):
+    for command in ("run", "table", "status", "list", "data", "partition"):
         assert f"\n  {command} " in out
     assert cli() == (2, out, "")
 
@@ -94,11 +94,11 @@ def test_table_from_nothing_to_files(cli: Any, toy: Any, monkeypatch: pytest.Mon
     assert numbers(cli("status", "seeds=1").out) == {"missing": 4}
     code, out, err = cli("table", "name=toy_table1", "seeds=1", "launcher=inline")
     assert (code, err) == (0, "")
-    written = "results/tables/quick/toy_table1.{csv,wide.csv,tex,narrow.tex,md}"
+    written = "results/tables/quick/toy_table1.{csv,tex,md}"
     assert f"toy_table1: 4 done, 2 cells not in this preset; {written}" in out
     assert states(Path("results")) == ["done"] * 4
     folder = Path("results/tables/quick")
-    assert sorted(path.suffix for path in folder.iterdir()) == [".csv", ".csv", ".md", ".tex", ".tex"]
+    assert sorted(path.suffix for path in folder.iterdir()) == [".csv", ".md", ".tex"]
 
     frame = pd.read_csv(folder / "toy_table1.csv", keep_default_na=False).set_index(["row", "column"])
     for row in ("fedavg", "fedavgm"):

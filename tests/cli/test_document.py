@@ -96,7 +96,7 @@ def test_the_page_of_a_method_says_what_the_committed_leaderboard_does() -> None
     assert "version 2026-11-26f" in scaffold and "5 data sets)" in scaffold
     assert "| +0.00 [+0.00, +0.00] | equal in every run |" in bn and "| below |" not in bn
     interval = r"\[[\d.]+, [\d.]+\]"
-    line = rf"\| SCAFFOLD \| 24.8 {interval} \| 27.0 {interval} \| [\d.]+ \| 2.00 \| 2.00 \| 1.00 \| 1.00 \| 32 \|"
+    line = rf"\| SCAFFOLD \| 24.8 {interval} \| 27.0 {interval} \| [\d.]+ \| 2.00 \| 2.00 \| 1.00 \| 1.00 \|"
     assert re.search(line, scaffold)
     assert "fidelity.md#scaffold-scale" in scaffold and "fidelity.md#feddyn-alpha" not in scaffold
 

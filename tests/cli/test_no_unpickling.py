@@ -70,7 +70,7 @@ def files(
     """Every kind of file that commands read, with its content: of runs, jobs and data."""
     monkeypatch.setenv("FEDTABLES_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("WANDB_MODE", "offline")
-    monkeypatch.setattr("benchmark.tracking.Sender._open", Mock(side_effect=OSError("no server")))
+    monkeypatch.setattr("benchmark.tracking.Wandb.open", Mock(side_effect=OSError("no server")))
     toy(rows=[{"key": "fedavg", "label": "FedAvg", "method": "fedavg"}])
     assert cli("table", *TABLE).code == 0
     (run,) = Path("results/runs").glob("*/seed0")
