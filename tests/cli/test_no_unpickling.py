@@ -100,7 +100,7 @@ COMMANDS = {
     "status": (),
     "table": TABLE,
     "runs": (),
-    "track": (),
+    "export": ("wandb",),
     "report": (),
 }
 
