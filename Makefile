@@ -33,7 +33,7 @@ COMMA := ,
 BOARD  = $(call option,preset,$(PRESET)) $(HOW) $(patsubst methods=%,rows=fedavg$(COMMA)%,$(ARGS))
 HOW    = $(call option,launcher,$(LAUNCHER)) $(call option,workers,$(WORKERS))
 
-.PHONY: help table1 table tables tune leaderboard figures report plan status list doctor bench docs test test-cluster \
+.PHONY: help table1 table tables tune leaderboard figures report plan status list bench docs test test-cluster \
         check format setup clean FORCE
 
 help:  ## This list
@@ -88,12 +88,8 @@ status: $(STAMP)  ## Done, running, failed and missing runs of each table
 list: $(STAMP)  ## What is registered: make list ARGS=methods|datasets|partitions|selections|tables
 	@$(RUN) -m benchmark list $(ARGS)
 
-doctor: $(STAMP)  ## Can this machine do what you want? Devices, folders, data, SLURM, W&B, LaTeX (LAUNCHER=slurm: a node)
-	@$(RUN) -m benchmark doctor $(call option,paper,$(PAPER)) $(call option,launcher,$(LAUNCHER)) \
-	  $(call option,preset,$(if $(filter command,$(origin PRESET)),$(PRESET))) $(ARGS)
-
-bench: $(STAMP)  ## Speed and memory beside a bare PyTorch loop (other frameworks: ARGS=peers; a GPU: ARGS=device=cuda)
-	@$(RUN) -m benchmark bench $(ARGS)
+bench: $(STAMP)  ## Speed beside a bare PyTorch loop (a GPU: ARGS=cuda)
+	@$(RUN) scripts/bench/speed.py $(ARGS)
 
 docs: $(STAMP)  ## The documentation as a site for the browser: site/index.html
 	@$(SITE)
@@ -122,7 +118,7 @@ setup: $(STAMP)  ## Only set up .venv
 	@echo '.venv is ready: .venv/bin/python'
 
 clean:  ## Delete caches and generated tables, figures and reports; keeps .venv and the finished runs
-	@rm -rf .mypy_cache .ruff_cache .pytest_cache site results/tables results/figures results/report results/checklists results/sweeps
+	@rm -rf .mypy_cache .ruff_cache .pytest_cache site results/tables results/figures results/report results/sweeps
 	@find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
 
 # The stamp is written last: without it the script makes .venv again, with an older one it updates it.

@@ -32,10 +32,11 @@ from benchmark.errors import ConfigError, UserError, validate  # noqa: E402
 from benchmark.reports.results import TableResults  # noqa: E402
 from benchmark.reports.runs import record_frame, run_frame  # noqa: E402
 from benchmark.reports.sweeps import write_sweep  # noqa: E402
+from benchmark.runs.folder import ResultsFolder, RunFolder  # noqa: E402
 from benchmark.runs.index import RunIndex  # noqa: E402
 from benchmark.runs.listing import ListedRun, as_text, find_runs, listed  # noqa: E402
+from benchmark.runs.result_files import read_records  # noqa: E402
 from benchmark.runs.status import RunState  # noqa: E402
-from benchmark.runs.store import ResultsFolder, RunFolder  # noqa: E402
 
 __all__ = ["Run", "RunFailed", "Runs", "Table", "UserError", "run", "runs", "sweep", "table"]
 
@@ -77,11 +78,14 @@ class Run:
     @property
     def final(self) -> dict[str, dict[str, float]]:
         """Its last evaluation, {split: {metric: value}}. Accuracies are fractions."""
-        return self.listed.status.final if self.listed.status else {}
+        return self.listed.result.final if self.listed.result else {}
 
     def records(self) -> pd.DataFrame:
-        """All that it recorded: round, split, group, metric, value. `StorageError` unless it has ended."""
-        return record_frame(self.files.read_records())
+        """All that it recorded: round, split, group, metric, value. `UserError` unless it has ended."""
+        result = self.files.result()
+        if result is None:
+            raise ConfigError(f"{self.folder}: the run is not finished.")
+        return record_frame(read_records(self.folder, result))
 
 
 @dataclass(frozen=True)
@@ -148,7 +152,7 @@ def run(**settings: Any) -> Run:
     config = configuration(_words(settings))
     results = ResultsFolder(Path(config.paths.results), config.runtime.stale)
     outcome = carry_out(LaunchOptions(), config, lambda *_: None)
-    if outcome.state is RunState.INTERRUPTED:
+    if outcome.state is RunState.MISSING:
         raise KeyboardInterrupt
     return _runs(results, {config.key: config})[0]
 
@@ -218,9 +222,9 @@ def _runs(results: ResultsFolder, configs: Mapping[str, RunConfig]) -> Runs:
     done = tuple(Run(one, results.run(one.key)) for one in listed(index, configs))
     for one in done:
         if one.state is RunState.FAILED:
-            log = one.folder / "log.txt"
+            message, folder = one.files.last_failure() or ("", one.folder)
+            log = folder / "log.txt"
             lines = log.read_text(errors="replace").splitlines()[-LINES:] if log.exists() else []
-            message = one.listed.status.message if one.listed.status else ""
             raise RunFailed("\n".join([f"{one.key}: {message}", f"The end of {log}:", *lines]))
     return Runs(done, results.root)
 

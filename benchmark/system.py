@@ -17,12 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from benchmark.errors import ConfigError, shorten, wrong
-
-OPEN_FILES = 64
-"""Files that a command has open at the same time, at most. A launcher needs `FILES_PER_WORKER` more for each worker."""
-
-FILES_PER_WORKER = 4
+from benchmark.errors import shorten, wrong
 
 LEFT_SECONDS = 3600.0
 """Age of a temporary file whose process may have been one of another machine, after which it counts as left behind."""
@@ -30,14 +25,8 @@ LEFT_SECONDS = 3600.0
 PARENT_SECONDS = 0.5
 """Time between two looks whether the parent of a process lives."""
 
-GPU_MEMORY = "FEDTABLES_GPU_GB"
-"""Environment variable: GB of GPU memory that this process may use."""
-
-NO_GPU_MEMORY = "OutOfMemoryError"
-"""The class of torch's error when a GPU has no memory left."""
-
 _NO_GPU_MEMORY = re.compile("CUDA error: out of memory|CU(BLAS|DNN)_STATUS_ALLOC_FAILED")
-"""The same from CUDA's libraries, under other classes."""
+"""What CUDA's libraries say beside torch's own class of error."""
 
 _REFUSED = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.EROFS, errno.EACCES, errno.EPERM)
 
@@ -52,9 +41,9 @@ NO_MEMORY = (
 )
 
 
-def kind_of(error: BaseException) -> str:
-    """The name of an error's class; `NO_GPU_MEMORY` for every error that says that a GPU has no memory left."""
-    return NO_GPU_MEMORY if _NO_GPU_MEMORY.search(str(error)) else type(error).__name__
+def no_gpu_memory(error: BaseException) -> bool:
+    """Whether an error says that a GPU has no memory left."""
+    return type(error).__name__ == "OutOfMemoryError" or bool(_NO_GPU_MEMORY.search(str(error)))
 
 
 def explain(error: BaseException, what: str = "a file") -> str | None:
@@ -67,7 +56,8 @@ def explain(error: BaseException, what: str = "a file") -> str | None:
         return NO_MEMORY
     if isinstance(error, OSError):
         if number in (errno.EMFILE, errno.ENFILE):
-            return _few_files(OPEN_FILES)
+            limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+            return wrong("limit of open files", limit, "a higher one", where="with `ulimit -n NUMBER`")
         if number == errno.ENAMETOOLONG:
             expected = "names of at most 255 bytes and paths of at most 4095"
             return wrong("path", error.filename, expected, where="to a shorter one (results=..., data=...)")
@@ -77,22 +67,6 @@ def explain(error: BaseException, what: str = "a file") -> str | None:
         return None
     hidden = isinstance(error, RuntimeError | ImportError) and _NO_MEMORY.search(str(error))
     return NO_MEMORY if hidden else None
-
-
-def require_open_files(number: int) -> None:
-    """Let this process open so many files. `ConfigError` if the system does not allow it."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if resource.RLIM_INFINITY == soft or soft >= number:
-        return
-    try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (number, hard))
-    except (OSError, ValueError) as error:
-        raise ConfigError(_few_files(number)) from error
-
-
-def _few_files(number: int) -> str:
-    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    return wrong("limit of open files", limit, f"at least {number}", where=f"with `ulimit -n {number}`")
 
 
 def usable_cores() -> int:

@@ -1,47 +1,25 @@
-"""Send runs, tables and figures of a results folder to W&B, each part once.
+"""Weights & Biases in the process of the run: one log a round, so curves are live, and the machine's metrics are W&B's.
 
-Training does not know about it. A process beside a launch reads the folders of runs, so nothing that happens to it, to
-wandb or to the server slows or changes a run. ``wandb.json`` in the folder of a run says what was sent. A run that was
-interrupted and resumed continues under its id.
+Whatever happens to W&B is said once, and the run goes on with the same bits.
 """
 
 import contextlib
-import hashlib
-import json
 import os
-import pickle
-import select
 import shlex
-import shutil
-import signal
-import subprocess
 import sys
-import tempfile
-import threading
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any, Literal, TextIO
+from typing import Any, Literal
 
-from filelock import FileLock, Timeout
 from pydantic import BaseModel, ConfigDict, Field
 
-from benchmark.config.files import read_yaml
-from benchmark.errors import StorageError
-from benchmark.paths import ROOT
-from benchmark.runs.files import write_atomically
-from benchmark.runs.status import RunState, Status
-from benchmark.runs.store import ResultsFolder, RunFolder, read_json
-
-EXIT_CODES = {RunState.DONE: 0, RunState.DIVERGED: 0, RunState.FAILED: 1}
-"""Exit codes of runs at W&B. Other runs are marked as preempted, with exit code 130."""
-
-LIVE_SECONDS = 60.0
-"""Time between two sends of a run that is at work. A server needs about a second to open a run."""
-
-WAIT_SECONDS = 30.0
-"""Time that the process beside a launch has at the end of a command to send what is left."""
+from benchmark import code
+from benchmark.config.schema import RunConfig
+from benchmark.engine.records import Record
+from benchmark.runs.folder import RunFolder
+from benchmark.runs.result_files import read_records
+from benchmark.runs.status import Result, RunState
+from benchmark.runs.tracker import TRACKED, Tracker
 
 MODES = ("online", "offline", "disabled")
 """From the loudest to the quietest."""
@@ -55,7 +33,7 @@ class TrackingSettings(BaseModel):
     name: Literal["off", "wandb"] = "off"
     mode: Literal["online", "offline", "disabled"] = Field(
         "online",
-        description="offline: files for `wandb sync`; the variable WANDB_MODE can change it only towards disabled",
+        description="offline: files for `wandb sync --append`; the variable WANDB_MODE can make it quieter only",
     )
     project: str = Field("fedtables", pattern=r"^[^/\\#?%:]+$", description="W&B project of the runs")
     entity: str | None = Field(None, description="user or team; null: the one that the API key belongs to")
@@ -63,7 +41,6 @@ class TrackingSettings(BaseModel):
         (), description="tags in addition to table, paper, preset, method, data set and selection"
     )
     init_timeout: float = Field(20.0, gt=0, description="seconds to wait for the server when a run is opened")
-    poll: float = Field(10.0, gt=0, description="seconds between two looks at the runs")
 
     @property
     def quietest(self) -> str:
@@ -77,162 +54,48 @@ class TrackingSettings(BaseModel):
         return self.name != "off" and self.quietest != "disabled"
 
 
-@dataclass(frozen=True)
-class TrackedRun:
-    """A run: its key below ``results/runs``, the first table that has it, and tags."""
+class Wandb(BaseModel):
+    """W&B as one process uses it.
 
-    key: str
-    group: str = ""
-    tags: tuple[str, ...] = ()
+    Attributes:
+        settings: What is sent.
+        root: The results folder; offline files are in its folder ``wandb``.
+        groups: Run -> the tables that have it and their papers. The first one is its group.
+        failed: Whether nothing more is sent.
+    """
 
-
-class Sender:
-    """Sends what is new to W&B. After a failure (``failed``), which is reported once, it sends nothing more."""
-
-    def __init__(self, settings: TrackingSettings, root: Path, stream: TextIO | None = None) -> None:
-        """``root`` is the results folder. A failure is printed on ``stream``, default stderr."""
-        self.settings, self.root, self.failed = settings, root.absolute(), False
-        self._stream = stream
-        self._live_at: dict[str, float] = {}
-
-    def send_runs(self, runs: Sequence[TrackedRun]) -> int:
-        """Send what is new of ``runs``; number of those that something was sent of."""
-        there = ResultsFolder(self.root).there([run.key for run in runs])
-        return self._send_all(self._send_run, [run for run in runs if run.key in there])
-
-    def send_tables(self, since: float = 0.0) -> int:
-        """Send tables and figures that were written after the time ``since``; number of those sent."""
-        paths = [*sorted(self.root.glob("tables/*/*.csv")), *sorted(self.root.glob("figures/*/*.csv"))]
-        sheets = [path for path in paths if not path.name.endswith(".wide.csv")]
-        return self._send_all(self._send_table, [path for path in sheets if path.stat().st_mtime >= since])
-
-    def _send_all(self, send: Callable[[Any], bool], items: Sequence[Any]) -> int:
-        """Send items until W&B fails; number of those sent."""
-        sent = 0
-        try:
-            for item in () if self.failed else items:
-                sent += send(item)
-        except Exception as error:  # noqa: BLE001 - whatever wandb or the server does, runs must go on
-            self.failed = True
-            reason = " ".join(str(error).split()) or type(error).__name__
-            line = f"W&B cannot be used ({reason}); the runs go on, and this sends them later: {resend(self.root)}"
-            _say(line, self._stream)
-        return sent
+    settings: TrackingSettings
+    root: Path
+    groups: dict[str, tuple[str, ...]] = {}
+    failed: bool = False
 
     @contextlib.contextmanager
-    def _note(self, path: Path, version: str) -> Iterator[dict[str, Any] | None]:
-        """What is noted in ``path`` about this destination; at the end, that ``version`` was sent is noted too.
-
-        None if ``version`` was sent before, or another process sends it.
-        """
-        # What was sent to one destination still has to be sent to another one.
-        destination = f"{self.settings.quietest} {self.settings.entity or ''}/{self.settings.project}"
-        with contextlib.suppress(Timeout), FileLock(path.with_suffix(".lock"), timeout=0):
-            note: dict[str, Any] = {}
-            with contextlib.suppress(StorageError):  # A damaged note says nothing.
-                note = read_json(path) or {}
-            note = note if note.get("destination") == destination else {}
-            if note.get("sent") != version:
-                yield note
-                content = {**note, "destination": destination, "sent": version}
-                write_atomically(path, json.dumps(content).encode(), durable=False)
-                return
-        yield None
-
-    def _send_run(self, run: TrackedRun) -> bool:
-        """Send the rounds that W&B does not have."""
-        folder = ResultsFolder(self.root).run(run.key)
+    def trying(self) -> Iterator[None]:
+        """Say once what W&B raises inside. What comes after a failure is passed over."""
         try:
-            status = folder.status()
-        except StorageError:
-            return False  # The command that needs the run reports it.
-        if status is None or not self._is_due(run.key, status, folder):
-            return False
-        with self._note(folder.path / "wandb.json", f"{status.state} {status.round}") as note:
-            if note is None:
-                return False
-            rounds = read_rounds(folder.records_path, whole=status.state is not RunState.RUNNING)
-            opened = self._open(**describe(run, folder, self.settings))
-            opened.define_metric("round")
-            opened.define_metric("*", step_metric="round")
-            first = max(note.get("round", -1) + 1, opened.starting_step)
-            for number in sorted(number for number in rounds if number >= first):
-                opened.log({"round": number, **rounds[number]}, step=number)
-            opened.summary.update(summarise(status, folder))
-            if status.state not in EXIT_CODES:
-                opened.mark_preempting()
-            opened.finish(exit_code=EXIT_CODES.get(status.state, 130))
-            note["round"] = max([*rounds, first - 1])
-        return True
+            yield
+        except Exception as error:  # noqa: BLE001 - whatever wandb or the server does, runs must go on
+            if not self.failed:
+                later = shlex.join(["python", "-m", "benchmark", "export", "wandb", f"results={self.root}"])
+                reason = " ".join(str(error).split()) or type(error).__name__
+                with contextlib.suppress(OSError):
+                    print(f"W&B cannot be used ({reason}). The runs go on; later: {later}", file=sys.stderr)
+            self.failed = True
 
-    def _is_due(self, key: str, status: Status, folder: RunFolder) -> bool:
-        """Whether to send a run now. A run at work is sent now and then, and not into offline files."""
-        if status.state is not RunState.RUNNING:
-            return not status.ended or folder.records_size() == status.records_bytes
-        now = time.monotonic()
-        if self.settings.quietest != "online" or now - self._live_at.setdefault(key, now) < LIVE_SECONDS:
-            return False
-        self._live_at[key] = now
-        return True
-
-    def _send_table(self, path: Path) -> bool:
-        """Send a table or figure, whose CSV is ``path``, with all its files."""
-        import pandas
+    def open(self, **arguments: Any) -> Any:
+        """A W&B run, a new one or that of the same id. Raises whatever wandb raises, and once it has failed."""
         import wandb
 
-        kind, preset, name = path.parent.parent.name.removesuffix("s"), path.parent.name, path.stem
-        files = sorted(path.parent.glob(f"{name}.*"))
-        place = self.root / "wandb" / "published" / f"{kind}-{preset}-{name}.json"
-        place.parent.mkdir(parents=True, exist_ok=True)
-        version = hashlib.sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()
-        with self._note(place, version) as note:
-            if note is None:
-                return False
-            opened = self._open(
-                id=f"{kind}-{preset}-{name}"[:64],
-                name=f"{name} ({preset})",
-                group=name,
-                job_type=kind,
-                tags=_tags([preset], self.settings.tags),
-                config={"kind": kind, "name": name, "preset": preset, "files": [str(file) for file in files]},
-            )
-            artifact = wandb.Artifact(f"{preset}-{name}", type=kind)
-            for file in files:
-                artifact.add_file(str(file))
-            opened.log_artifact(artifact)
-            if kind == "table":
-                cells = pandas.read_csv(path).astype(object)
-                cells = cells.where(cells.notna(), None)
-                opened.log({"table": wandb.Table(dataframe=cells, allow_mixed_types=True)})
-            else:
-                opened.log({"figure": wandb.Image(str(path.with_suffix(".png")), caption=name)})
-            opened.finish()
-        return True
+        if self.failed:
+            raise OSError("W&B has failed before")
 
-    def _open(self, **arguments: Any) -> Any:
-        """Open a W&B run, a new one or that of the same id. Raises whatever wandb raises."""
-        import wandb
-
-        folder = self.root / "wandb"
-        folder.mkdir(parents=True, exist_ok=True)
-        if shutil.disk_usage(folder).free < 1 << 20:  # wandb does not report that it cannot write
-            raise OSError(f"the disk of {folder} is full")
-        # `wandb sync` needs the files of artifacts, which are kept here.
-        for name in ("WANDB_DATA_DIR", "WANDB_CACHE_DIR"):
-            os.environ.setdefault(name, str(folder / "data"))
-        # This process is not the one that trains: its code, machine and output are left out.
+        (self.root / "wandb").mkdir(parents=True, exist_ok=True)
+        for name in ("WANDB_DATA_DIR", "WANDB_CACHE_DIR"):  # `wandb sync` needs the files of artifacts
+            os.environ.setdefault(name, str(self.root / "wandb" / "data"))
         options = wandb.Settings(
-            silent=True,
-            console="off",
-            disable_code=True,
-            disable_git=True,
-            x_disable_meta=True,
-            x_disable_machine_info=True,
-            x_disable_stats=True,
-            init_timeout=self.settings.init_timeout,
-            finish_timeout=60.0,
-            finish_timeout_raises=True,
-        )
+            silent=True, console="off", disable_code=True, disable_git=True,
+            init_timeout=self.settings.init_timeout, finish_timeout=60.0, finish_timeout_raises=True,
+        )  # fmt: skip
         return wandb.init(
             project=self.settings.project,
             entity=self.settings.entity,
@@ -244,145 +107,96 @@ class Sender:
             **{key: value for key, value in arguments.items() if value},
         )
 
+    def begin(
+        self, config: RunConfig, origin: dict[str, Any], made: dict[str, Any], folder: Path
+    ) -> "TrackedRun":
+        """Open a run whose attempt, or whose finished folder, is ``folder``."""
+        return TrackedRun(self, config, origin, made, folder / TRACKED)
 
-def _tags(*groups: Sequence[Any]) -> tuple[str, ...]:
-    """Distinct tags, cut to the length that W&B takes."""
-    return tuple(dict.fromkeys(str(tag)[:64] for tags in groups for tag in tags if tag))
+    def send_finished(self, folder: RunFolder) -> bool:
+        """Send what is missing of a finished run; whether anything was. `StorageError` if it is damaged."""
+        result = folder.result()
+        assert result is not None
+        tracked = self.begin(folder.read_config(), result.origin, result.made, folder.path)
+        is_new = tracked.sent < result.round
+        tracked.log(read_records(folder.path, result) if is_new else ())
+        tracked.end(result.state, result)
+        return is_new and not self.failed
+
+    def send_files(self, kind: str, preset: str, files: Sequence[Path]) -> None:
+        """Send a table or a figure with all its files, as an artifact of a run of its own."""
+        name = files[0].stem
+        with self.trying():
+            import wandb
+
+            identity = f"{kind}-{preset}-{name}"[:64]
+            run = self.open(id=identity, name=f"{name} ({preset})", group=name, job_type=kind, tags=[preset])
+            artifact = wandb.Artifact(f"{preset}-{name}", type=kind)
+            for file in files:
+                artifact.add_file(str(file))
+            run.log_artifact(artifact)
+            by_kind = {file.suffix: file for file in files}
+            if kind == "figure":
+                run.log({"figure": wandb.Image(str(by_kind[".png"]), caption=name)})
+            else:
+                import pandas
+
+                cells = pandas.read_csv(by_kind[".csv"]).astype(object)
+                cells = cells.where(cells.notna(), None)
+                run.log({"table": wandb.Table(dataframe=cells, allow_mixed_types=True)})
+            run.finish()
 
 
-def metric_name(record: Mapping[str, Any]) -> str:
+class TrackedRun(Tracker):
+    """One run at W&B, open until `end`. ``sent`` is the last round that W&B has."""
+
+    def __init__(
+        self, wandb: Wandb, config: RunConfig, origin: dict[str, Any], made: dict[str, Any], note: Path
+    ) -> None:
+        self.wandb, self.note = wandb, note
+        self.run: Any = None
+        self.sent = int(note.read_text()) if note.exists() else -1
+        groups, method = wandb.groups.get(config.key, ()), str(config.method.get("name", "run"))
+        data = config.dataset.options.get("stands_for") or config.dataset.name
+        names = [*groups, config.preset, method, data, config.selection.get("name"), *wandb.settings.tags]
+        with wandb.trying():
+            self.run = wandb.open(
+                id=f"{config.hash}-seed{config.seed}-{code.of(origin)[:6]}",
+                name=f"{config.label} seed{config.seed}",
+                group="".join(groups[:1])[:128],
+                job_type=method[:64],
+                tags=tuple(dict.fromkeys(str(tag)[:64] for tag in names if tag)),
+                config={**config.model_dump(mode="json"), "origin": origin, "made": made},
+            )
+            self.run.define_metric("round")
+            self.run.define_metric("*", step_metric="round")
+
+    def log(self, records: Iterable[Record]) -> None:
+        """Send the values of rounds, without those of single clients. A round that W&B has is not sent again."""
+        rounds: dict[int, dict[str, float]] = {}
+        for record in records:
+            if record.split != "participation":
+                rounds.setdefault(record.round, {})[metric_name(record)] = record.value
+        with self.wandb.trying():
+            for number in sorted(number for number in rounds if number > self.sent):
+                self.run.log({"round": number, **rounds[number]}, step=number)
+                self.sent = number
+            self.note.write_text(str(self.sent))
+
+    def end(self, state: RunState, result: Result | None = None) -> None:
+        """Close it, with the ``result`` of a finished run; a run that was stopped is marked as preempted."""
+        with self.wandb.trying():
+            if result is not None:
+                final = {f"final/{s}/{m}": value for s, ms in result.final.items() for m, value in ms.items()}
+                pace = result.seconds / max(1, result.round)
+                summary = {"state": str(state), "seconds": result.seconds, "seconds_per_round": pace}
+                self.run.summary.update(summary | final)
+            elif state is RunState.MISSING:
+                self.run.mark_preempting()
+            self.run.finish(exit_code=0 if result else 1)
+
+
+def metric_name(record: Record) -> str:
     """The name of a record at W&B: ``test/accuracy``, or ``test/accuracy/class=3`` of a group."""
-    name = f"{record['split']}/{record['metric']}"
-    return name if record["group"] == "all" else f"{name}/{record['group']}"
-
-
-def read_rounds(path: Path, whole: bool) -> dict[int, dict[str, float]]:
-    """Metrics by round, without those of single clients. Unless ``whole``, the last one may be cut and is left out."""
-    rounds: dict[int, dict[str, float]] = {}
-    content = path.read_bytes() if path.exists() else b""
-    for line in content[: content.rfind(b"\n") + 1].splitlines():
-        record = json.loads(line)
-        if record["split"] != "participation":
-            rounds.setdefault(record["round"], {})[metric_name(record)] = record["value"]
-    if not whole:
-        rounds.pop(max(rounds, default=0), None)
-    return rounds
-
-
-def describe(run: TrackedRun, folder: RunFolder, settings: TrackingSettings) -> dict[str, Any]:
-    """The arguments of ``wandb.init`` that describe a run."""
-    config = read_yaml(folder.config_path, "configuration")
-    method, dataset, selection = (config.get(group) or {} for group in ("method", "dataset", "selection"))
-    data = dataset.get("options", {}).get("stands_for") or dataset.get("name")
-    names = [config.get("preset"), method.get("name"), data, selection.get("name")]
-    name, _, seed = run.key.partition("/")
-    return {
-        "id": f"{name.rpartition('-')[2]}-{seed}",  # hash of the configuration, and seed
-        "name": f"{name.rpartition('-')[0]} {seed}",
-        "group": run.group[:128],
-        "job_type": str(method.get("name", "run"))[:64],
-        "tags": _tags(run.tags, names, settings.tags),
-        "config": {**config, "meta": read_json(folder.path / "meta.json"), "folder": str(folder.path)},
-    }
-
-
-def summarise(status: Status, folder: RunFolder) -> dict[str, Any]:
-    """The summary at W&B, with the last evaluation as ``final/<split>/<metric>``."""
-    final = {f"final/{split}/{m}": value for split, ms in status.final.items() for m, value in ms.items()}
-    return {
-        "state": str(status.state),
-        "message": status.message[:1000],
-        "folder": str(folder.path),
-        "rounds_done": status.round,
-        "seconds": status.seconds,
-        "seconds_per_round": status.seconds / max(1, status.round),
-        **final,
-    }
-
-
-def resend(root: Path) -> str:
-    """The command that sends what was not sent."""
-    return shlex.join(["python", "-m", "benchmark", "track", f"results={root}"])
-
-
-def _say(line: str, stream: TextIO | None = None) -> None:
-    with contextlib.suppress(OSError):
-        print(f"tracking: {line}", file=stream or sys.stderr, flush=True)
-
-
-@contextlib.contextmanager
-def tracking(settings: TrackingSettings, root: Path, runs: Sequence[TrackedRun]) -> Iterator[None]:
-    """Inside the ``with``, if tracking is on, a process of its own sends ``runs`` of the results folder ``root``.
-
-    At the end it sends tables and figures that were written meanwhile, and has `WAIT_SECONDS` for what is left. Errors
-    of tracking are printed and never raised.
-    """
-    process = None
-    if settings.active:
-        try:
-            process = _start(settings, root, runs)
-        except OSError as error:
-            _say(f"not started ({error}); the runs go on without it")
-        else:
-            assert process.stderr is not None
-            listener = threading.Thread(target=_pass_on, args=(process.stderr,), daemon=True)
-            listener.start()
-    try:
-        yield
-    finally:
-        if process is not None and process.stdin is not None:
-            try:
-                process.stdin.close()
-                process.wait(timeout=WAIT_SECONDS)
-            except (subprocess.TimeoutExpired, KeyboardInterrupt):
-                with contextlib.suppress(OSError):
-                    os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
-            listener.join(1.0)
-            if process.returncode:
-                _say(f"not all was sent; this sends the rest: {resend(root)}")
-
-
-def _pass_on(stream: IO[bytes]) -> None:
-    """Print what the process says. Written to the terminal by itself, it would be lost in a live view."""
-    for line in stream:
-        with contextlib.suppress(OSError):
-            print(line.decode(errors="replace"), end="", file=sys.stderr, flush=True)
-
-
-def _start(settings: TrackingSettings, root: Path, runs: Sequence[TrackedRun]) -> subprocess.Popen[bytes]:
-    # A file, because thousands of runs do not fit into a pipe, and writing to it would wait for the process.
-    with tempfile.TemporaryFile() as stream:
-        pickle.dump((settings, root.absolute(), runs, time.time()), stream)
-        stream.seek(0)
-        return subprocess.Popen(
-            [sys.executable, "-c", f"from {__name__} import main; main({stream.fileno()})"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            cwd=ROOT,
-            pass_fds=(stream.fileno(),),
-            # Ctrl-C in the terminal is for the training. This process ends when its standard input closes.
-            start_new_session=True,
-        )
-
-
-def main(plan: int) -> None:
-    """The process: send what is new again and again until standard input closes, then once more."""
-    # A batch system ends all processes of a job. This one stays until the runs have saved their state.
-    for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2"):
-        signal.signal(signal.Signals[name], signal.SIG_IGN)
-    os.nice(10)  # Training comes first.
-    with os.fdopen(plan, "rb") as stream:
-        settings, root, runs, began = pickle.load(stream)
-    (root / "wandb").mkdir(parents=True, exist_ok=True)
-    # What wandb prints goes to a file, and what the user has to know to the real stderr.
-    terminal = os.fdopen(os.dup(2), "w")
-    with (root / "wandb" / "tracking.log").open("a") as log:
-        os.dup2(log.fileno(), 1)
-        os.dup2(log.fileno(), 2)
-    sender = Sender(settings, root, terminal)
-    while not select.select([sys.stdin], [], [], settings.poll)[0]:
-        sender.send_runs(runs)
-    sender.send_runs(runs)
-    sender.send_tables(began)
+    name = f"{record.split}/{record.metric}"
+    return name if record.group == "all" else f"{name}/{record.group}"

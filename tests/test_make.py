@@ -53,12 +53,9 @@ def test_help_explains_every_target_and_variable() -> None:
     [
         (["table1"], "table table=1 preset=quick launcher=local"),
         (["table1", "PAPER=fedmr", "PRESET=small"], "table table=1 paper=fedmr preset=small launcher=local"),
-        (["doctor"], "doctor launcher=local"),
-        (["doctor", "PRESET=paper", "LAUNCHER=slurm"], "doctor launcher=slurm preset=paper"),
         (["table", "PAPER=fedld", "TABLE=3"], "table table=3 paper=fedld preset=quick launcher=local"),
         (["tables", "LAUNCHER=inline", "SEEDS=0"], "table preset=quick seeds=0 launcher=inline"),
         (["report", "PAPER=fedmr", "TABLE=1"], "report table=1 paper=fedmr preset=quick"),
-        (["bench", "WORKERS=2", "ARGS=a=1 b=2"], "bench a=1 b=2"),
         (["status", "PAPER=it's;"], "status paper=it's; preset=quick"),
     ],
 )

@@ -54,9 +54,13 @@ def refused(done: subprocess.CompletedProcess[str]) -> str:
     return done.stderr
 
 
-def meta(place: Path) -> dict[str, object]:
-    (path,) = place.glob("elsewhere/results/runs/*/seed0/meta.json")
-    return json.loads(path.read_text())
+def made(place: Path) -> tuple[dict[str, str], list[str]]:
+    """(commits of the repositories, files that differed from all commits) of the run's code."""
+    (path,) = place.glob("elsewhere/results/runs/*/seed0/result.json")
+    about = json.loads(path.read_text())["made"]
+    note = place / "elsewhere" / "results" / "code" / about["code"] / "note.json"
+    lines = json.loads(note.read_text())["diff"].splitlines()
+    return about["repositories"], [line for line in lines if line.startswith("diff --git")]
 
 
 def test_a_run_notes_the_commit_of_the_repository_and_starts_again_when_its_code_changed(
@@ -67,13 +71,14 @@ def test_a_run_notes_the_commit_of_the_repository_and_starts_again_when_its_code
     commit = subprocess.run(
         ["git", "-C", str(repository), "rev-parse", "HEAD"], capture_output=True, text=True, check=True
     ).stdout.strip()
-    assert meta(tmp_path)["repositories"] == {str(repository): commit}
-    assert "methods/logit_squeezing.py" not in meta(tmp_path)["uncommitted"]
+    changed = "diff --git a/methods/logit_squeezing.py b/methods/logit_squeezing.py"
+    commits, diff = made(tmp_path)
+    assert commits == {str(repository): commit} and changed not in diff
     method = repository / "methods" / "logit_squeezing.py"
     method.write_text(method.read_text().replace(".square()", ".pow(2)"))
     done = fedtables(*RUN)
-    assert done.returncode == 0 and "made by another version of the method" in done.stderr, done.stderr
-    assert "methods/logit_squeezing.py" in meta(tmp_path)["uncommitted"]
+    assert done.returncode == 0 and "code of methods/logit_squeezing.py" in done.stdout, done.stderr
+    assert changed in made(tmp_path)[1]
 
 
 def test_a_fault_of_the_method_names_hook_file_and_line(
@@ -85,12 +90,12 @@ def test_a_fault_of_the_method_names_hook_file_and_line(
     text = method.read_text().replace("batch.logits.square()", "self._squared(batch)") + faulty
     method.write_text(text)
     done = fedtables(*RUN)
-    (log,) = tmp_path.glob("elsewhere/results/runs/*/seed0/log.txt")
+    (log,) = tmp_path.glob("elsewhere/results/runs/*/.seed0-*/log.txt")
     line = f'methods/logit_squeezing.py:{len(text.splitlines())}: `raise RuntimeError("no\\nsquare")`'
     where = f"(in LogitSqueezing.loss, {line}; full log: {log.relative_to(tmp_path / 'elsewhere')})"
     assert done.returncode == 1
     assert (
-        f"failed: {log.parent.relative_to(tmp_path / 'elsewhere')}: RuntimeError: no {where}\nsquare"
+        f"failed: results/runs/{log.parent.parent.name}/seed0: RuntimeError: no {where}\nsquare"
         in done.stdout
     )
     assert "Traceback" not in done.stdout + done.stderr and "Traceback" in log.read_text()

@@ -1,6 +1,5 @@
 """The project as a whole: imports, files, the lock, and what the documents show."""
 
-import ast
 import re
 import shlex
 import socket
@@ -52,49 +51,6 @@ print(datasets.__file__)
     assert Path(python(code).strip()) == ROOT / "datasets" / "__init__.py"
 
 
-OF_THE_MACHINE = {
-    "benchmark/doctor/machine.py": {
-        "is_available",
-        "device_count",
-        "get_device_properties",
-        "is_bf16_supported",
-    },
-    "benchmark/engine/graphs.py": {"stream", "graph_pool_handle", "CUDAGraph"},
-    "benchmark/launch/resources.py": {"device_count"},
-    "benchmark/launch/worker.py": {"is_initialized"},
-    "benchmark/runs/build.py": {"is_available"},
-}
-"""What is asked of torch.cuda about this machine or process. All other calls are given the run's device.
-
-A recorder's stream belongs to that device, and inside it the device is the current one.
-"""
-
-
-def test_torch_cuda_is_not_named_where_the_device_of_a_run_is_meant() -> None:
-    """Without a device it means the current one, which need not be the run's."""
-    found: dict[str, set[str]] = {}
-    for path in project_files():
-        name = str(path.relative_to(ROOT))
-        if path.suffix != ".py" or name.split("/")[0] not in (
-            "benchmark",
-            "datasets",
-            "methods",
-            "partitions",
-        ):
-            continue
-        tree = ast.parse(path.read_text())
-        calls = {node.func: node for node in ast.walk(tree) if isinstance(node, ast.Call)}
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "torch.cuda":
-                call = calls.get(node)
-                words = [] if call is None else [word for part in call.args for word in ast.walk(part)]
-                names = {word.id for word in words if isinstance(word, ast.Name)}
-                if not names & {"device", "place"}:
-                    found.setdefault(name, set()).add(node.attr)
-    # The properties of each card in turn are those of the machine.
-    assert found == OF_THE_MACHINE
-
-
 def test_tests_have_no_network_but_this_machine() -> None:
     with pytest.raises(OSError, match="no network"):
         socket.create_connection(("example.org", 80), timeout=1)
@@ -102,21 +58,6 @@ def test_tests_have_no_network_but_this_machine() -> None:
         outside.connect(("192.0.2.1", 80))  # an address reserved for documentation
     with socket.create_server(("127.0.0.1", 0)) as server:
         socket.create_connection(("localhost", server.getsockname()[1]), timeout=5).close()
-
-
-def test_configuration_is_plain_yaml() -> None:
-    """Plans of tables read the file of one group without Hydra, so nothing in it may need Hydra."""
-    for path in (path for path in project_files() if path.is_relative_to(ROOT / "conf")):
-        text = path.read_text()
-        content = yaml.safe_load(text)
-        assert path.suffix == ".yaml" and isinstance(content, dict) and content, path
-        if "# @package _global_" not in text and path.relative_to(ROOT).parts[1] not in (
-            "config.yaml",
-            "hydra",
-        ):
-            assert "${" not in text, path
-            # A file may extend others of its group.
-            assert all((path.parent / f"{name}.yaml").is_file() for name in content.get("defaults", [])), path
 
 
 def test_no_file_names_a_registry_or_a_machine() -> None:
@@ -232,7 +173,7 @@ def test_commands_of_the_tutorial_of_a_sweep(tmp_path: Path) -> None:
     for line in shown:
         words = shlex.split(line)[3:]
         assert main([*words, results, *(["launcher=inline"] if "-m" in words else [])]) == 0
-    finished = [path.parent.name for path in (tmp_path / "runs").rglob("status.json")]
+    finished = [path.parent.name for path in (tmp_path / "runs").rglob("result.json")]
     assert sorted(finished) == ["seed0", "seed0", "seed0", "seed1", "seed1"]
 
 

@@ -6,10 +6,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from tracked_runs import history, inspect, merged, of_type, offline_files, wandb_environment  # noqa: F401
 
 from benchmark.cli.run import main as run_command
-from benchmark.runs.store import ResultsFolder
-from benchmark.tracking import metric_name, summarise
 
 SCRIPT = Path(__file__).resolve().parent.parent / "scripts" / "wandb_dashboard.py"
 
@@ -21,14 +20,11 @@ def dashboard() -> SimpleNamespace:
 
 
 def test_every_name_is_one_that_tracking_logs(dashboard: SimpleNamespace, tmp_path: Path) -> None:
-    words = ["dataset=fake", "partition=iid", "partition.clients=4", "train.rounds=1"]
-    assert run_command([*words, f"paths.results={tmp_path}"]) == 0
-    (status,) = (tmp_path / "runs").glob("*/*/status.json")
-    folder = ResultsFolder(tmp_path).run(f"{status.parent.parent.name}/{status.parent.name}")
-    logged = {metric_name(record._asdict()) for record in folder.read_records()}
-    ended = folder.status()
-    assert ended is not None
-    above = set(summarise(ended, folder))
+    words = ["dataset=fake", "partition=iid", "partition.clients=4", "train.rounds=1", "tracking=wandb"]
+    assert run_command([*words, "tracking.mode=offline", f"paths.results={tmp_path}"]) == 0
+    (file,) = offline_files(tmp_path)
+    logged = {name for _, values in history([file]) for name in values}
+    above = set(merged(of_type(inspect(file), "summary")))
     assert set(dashboard.LINES.values()) <= logged
     assert set(dashboard.BARS.values()) <= above
 

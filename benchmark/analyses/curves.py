@@ -15,9 +15,9 @@ from benchmark.experiments.selection import TableQuery, plan_tables, whole_table
 from benchmark.experiments.spec import TableSpec
 from benchmark.reports.collect import recorded
 from benchmark.reports.tables import Table, text_table
+from benchmark.runs.folder import ResultsFolder
 from benchmark.runs.index import RunIndex
 from benchmark.runs.status import RunState
-from benchmark.runs.store import ResultsFolder
 
 PARTS = 5
 """Into how many parts of equal length a training is cut."""

@@ -20,14 +20,14 @@ from benchmark.experiments.selection import plan_cells
 from benchmark.experiments.spec import TableSpec
 from benchmark.experiments.tables import spec_called
 from benchmark.experiments.tuning import TunedCell, TunedFolder, TunedTable
-from benchmark.reports.collect import collect, commit_of, json_of
+from benchmark.reports.collect import collect, commit_of
 from benchmark.reports.notes import short_name, shown_value
 from benchmark.reports.results import TableResults
 from benchmark.reports.statistics import Ranking, paired_difference, ranking
 from benchmark.reports.tables import Table, text_table
+from benchmark.runs.folder import ResultsFolder
 from benchmark.runs.index import RunIndex
 from benchmark.runs.status import RunState
-from benchmark.runs.store import ResultsFolder
 
 REPEATS, WARM, ROUNDS = 3, 2, 5
 """How often each method is timed, in turn; first rounds that are not timed; rounds that are."""
@@ -106,17 +106,18 @@ def runs_of(track: str, results: TableResults, index: RunIndex) -> pd.DataFrame:
         base = cell.base or cell
         processors = {run.seed: run.processor for run in base.runs}
         for run in cell.runs:
-            status = index.status(run.run.removeprefix("runs/")) if run.run else None
-            if status is None or run.outcome not in (RunState.DONE, RunState.DIVERGED):
+            result = index.result(run.run.removeprefix("runs/")) if run.run else None
+            if result is None or run.outcome not in (RunState.DONE, RunState.DIVERGED):
                 continue
-            meta, value = json_of(index.results.root / str(run.run) / "meta.json"), cell.values.get(run.seed)
+            value = cell.values.get(run.seed)
             pair = base.values.get(run.seed) if processors[run.seed] == run.processor else None
             lines.append({
                 "track": track, "preset": results.preset, "data": column, "row": row, "seed": run.seed,
                 "planned": len(cell.runs), "outcome": str(run.outcome), "value": value,
                 "difference": None if value is None or pair is None else value - pair,
-                "cpu_seconds": round(status.seconds * status.threads, 1), "processor": status.instructions,
-                "commit": commit_of(meta) + " with changes" * bool(meta.get("dirty")), "version": "",
+                "cpu_seconds": round(result.seconds * result.origin["threads"], 1),
+                "processor": result.instructions,
+                "commit": commit_of(result.made) + " with changes" * result.made["dirty"], "version": "",
             })  # fmt: skip
     return pd.DataFrame(lines, columns=COLUMNS).astype({"value": float, "difference": float})
 

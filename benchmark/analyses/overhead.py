@@ -12,16 +12,15 @@ import pandas as pd
 
 from benchmark.analyses.registry import OverheadOptions
 from benchmark.config.schema import RunConfig
-from benchmark.errors import StorageError
 from benchmark.experiments.selection import plan_cells
 from benchmark.experiments.tables import spec_called
 from benchmark.paths import PUBLISHED
 from benchmark.reports.collect import recorded
 from benchmark.reports.published import read_published
 from benchmark.reports.tables import Table, text_table
+from benchmark.runs.folder import ResultsFolder
 from benchmark.runs.index import RunIndex
 from benchmark.runs.status import RunState
-from benchmark.runs.store import ResultsFolder, read_json
 
 ROWS = ("feddiverse", "round_robin", "fednova", "powd", "fedpns", "hcsfed", "uniform")
 """Methods of Table 2 in its order; uniform selection, which they are compared to, has no row there."""
@@ -71,7 +70,7 @@ def overhead(options: OverheadOptions) -> Table:
         for head, name in PRINTED.items():
             line[head] = str(printed.loc[key, name]) if key in printed.index else ""
         line["runs"] = f"{len(done)} of {len(cell.runs)}" if cell.state == "ok" else cell.state
-        costs = [_costs(index.results, run, cells["uniform", column].runs[0]) for run in done]
+        costs = [_costs(index, run, cells["uniform", column].runs[0]) for run in done]
         rows.append(line | pd.DataFrame(costs, columns=COSTS, dtype=float).mean().to_dict())
         lacking |= cell.state == "ok" and not done
     command = options.command(f"table paper=feddiverse table=1 preset={preset} columns={column}")
@@ -82,10 +81,10 @@ def overhead(options: OverheadOptions) -> Table:
     return text_table("feddiverse_table2", title, pd.DataFrame(rows), notes, decimals=2)
 
 
-def _costs(results: ResultsFolder, run: RunConfig, uniform: RunConfig) -> dict[str, float]:
+def _costs(index: RunIndex, run: RunConfig, uniform: RunConfig) -> dict[str, float]:
     """What a finished run cost, by `COSTS`."""
-    sizes, rounds = _sizes(results, run), run.train.rounds
-    records = results.run(run.key).read_records()
+    sizes, rounds = _sizes(index, run), run.train.rounds
+    records = index.records(run.key)
     present = Counter(record.round for record in records if record.split == "participation")
     # Participation is recorded only in rounds in which some clients are left out.
     plain = uniform.train.clients_per_round or len(sizes)
@@ -111,13 +110,9 @@ def split(values: Mapping[int, float], rounds: int, unit: float = 1.0) -> tuple[
     return start / unit, sum(later) / rounds / unit
 
 
-def _sizes(results: ResultsFolder, run: RunConfig) -> list[int]:
-    """Training samples of each client of a finished run, as it noted them; `StorageError` if it did not."""
-    path = results.run(run.key).path / "meta.json"
-    noted = (read_json(path) or {}).get("clients")
-    if noted is None:
-        raise StorageError(
-            f"{path.absolute()}: has no sizes of clients. Delete the run's folder to run it again."
-        )
-    share = run.evaluation.validation
-    return [n - min(int(share * n), n - 1) for n in map(sum, noted["counts"])]
+def _sizes(index: RunIndex, run: RunConfig) -> list[int]:
+    """Training samples of each client of a finished run."""
+    result = index.results.run(run.key).result()
+    assert result is not None
+    share, counts = run.evaluation.validation, result.made["clients"]["counts"]
+    return [n - min(int(share * n), n - 1) for n in map(sum, counts)]

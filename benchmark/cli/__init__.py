@@ -19,30 +19,23 @@ COMMANDS = {
     "figure": Command("carry out the missing runs of figures and draw the figures"),
     "show": Command("the configuration of a cell of a table, and the file and line that set each value"),
     "report": Command("all tables of the results folder as one page for the browser"),
-    "checklist": Command(
-        "answers to reproducibility checklists (NeurIPS, ACL) from the finished runs of tables"
-    ),
     "analyse": Command("an analysis of a paper", "NAME"),
     "fidelity": Command(
         "docs/fidelity.md (where paper, code and text disagree), or the effects of its switches",
         "[check|effects]",
     ),
     "document": Command("the pages in docs/reference, made from the code", "[check]"),
-    "track": Command("send to W&B what was not sent yet of runs, tables and figures"),
     "plan": Command("what tables need before they are made: runs, hours on this device, disk, missing data"),
     "runs": Command(
         "the runs of a results folder by any setting: method=fed* train.lr=0.1 state=failed",
         "[KEY=VALUE ...] [--delete]",
     ),
-    "status": Command("how many runs are done, running, waiting, failed, diverged or missing", "[--watch]"),
-    "verify": Command(
-        "compare the files of runs with what was written, and set damaged runs aside", "[--repair]"
+    "status": Command(
+        "how many runs are done, running, failed, diverged or missing, and what waits on a cluster"
     ),
-    "logs": Command("what a run said, and the job that carried it out", "RUN [--follow]"),
-    "retry": Command("carry out the failed runs again", "--failed"),
-    "cancel": Command("end what waits or runs on a cluster", "[--all]"),
     "export": Command(
-        "the trained body of a run, as a file that other runs start from (model.start)", "RUN name=NAME"
+        "the trained body of a run, as a file that other runs start from (model.start); or runs to W&B",
+        "RUN name=NAME | wandb",
     ),
     "list": Command(
         "what there is to choose from",
@@ -52,21 +45,23 @@ COMMANDS = {
         "which data sets there are, prepare one, count its images", "list|prepare|check dataset=NAME"
     ),
     "partition": Command("the clients of a partition as text and as a picture", "show"),
-    "doctor": Command(
-        "whether this machine (launcher=slurm: a compute node) can do what you want, with remedies"
-    ),
-    "bench": Command(
-        "speed and memory beside a bare PyTorch loop", "[speed|steps|kernels|memory|planning] | device=cuda"
-    ),
 }
-"""The command NAME is the function ``main`` of ``benchmark.cli.NAME``, or that of its name in `JOBS`."""
+"""The command NAME is the function ``main`` of ``benchmark.cli.NAME``."""
 
-JOBS = ("status", "logs", "retry", "cancel")
-"""The commands of ``benchmark.cli.jobs``."""
+GONE = {
+    "verify": "`table` carries out again what is damaged",
+    "checklist": "config.yaml and result.json in the folder of a run have what such a list asks for",
+    "logs": "log.txt lies in the folder of a run, and the logs of workers in launches/ of the results folder",
+    "retry": "the same command carries out again what has failed",
+    "cancel": "Ctrl-C stops a launch here; on a cluster it says which `scancel` ends its tasks",
+    "track": "`export wandb` sends finished runs that were not tracked",
+    "bench": "`python scripts/bench/speed.py` measures the speed beside a bare loop",
+    "doctor": "`plan` says what tables need before they are made",
+}
+"""Commands of earlier versions, and what takes their place."""
 
 
 def entry(name: str) -> Callable[[Sequence[str]], int]:
     """The function of the command ``name``: it takes the words behind the name and returns the exit code."""
-    module = import_module(f"benchmark.cli.{'jobs' if name in JOBS else name}")
-    function: Callable[[Sequence[str]], int] = getattr(module, name if name in JOBS else "main")
+    function: Callable[[Sequence[str]], int] = import_module(f"benchmark.cli.{name}").main
     return function

@@ -1,4 +1,4 @@
-"""``python -m benchmark data``: which data sets there are, prepare them, count and show their images."""
+"""``python -m benchmark data``: which data sets there are, prepare them, count their images."""
 
 import shlex
 import shutil
@@ -16,9 +16,8 @@ from benchmark.cli.options import parse
 from benchmark.config.compose import group_names, load_group
 from benchmark.config.schema import PathsConfig, declared
 from benchmark.errors import ConfigError, wrong
-from benchmark.experiments.selection import FileName, ResultsOptions, RunQuery
+from benchmark.experiments.selection import CommandOptions, FileName, RunQuery
 from benchmark.reports.render.console import TextConsole
-from benchmark.runs.files import storing
 from datasets.core.base import PARTS, DataError, Dataset, Split
 from datasets.core.prepare import DamagedError, Location, check, is_prepared, locate, prepare
 from datasets.core.registry import describe, names
@@ -26,31 +25,21 @@ from datasets.core.registry import describe, names
 ACTIONS = ("list", "prepare", "check")
 
 
-class DataOptions(ResultsOptions):
+class DataOptions(CommandOptions):
     """Options of the command."""
 
     dataset: FileName | None = Field(None, title="FILE of conf/dataset", description="the data set")
     dataset_options: Mapping[str, Any] = declared(RunQuery, "dataset_options")
     data: Path | None = declared(PathsConfig, "data")
     cache: Path | None = declared(PathsConfig, "cache")
-    out: Path | None = Field(
-        None,
-        title="FILE.png",
-        description="picture of `check`; if left out: data/DATASET.png in the results folder",
-    )
 
 
 def main(words: Sequence[str]) -> int:
-    """List, prepare or check data sets; exit code 0, or 1 if a check found a problem.
-
-    ``check`` also draws a contact sheet of a set without problems.
-    """
+    """List, prepare or check data sets; exit code 0, or 1 if a check found a problem."""
     action, *rest = words or [""]
     if action not in ACTIONS:
         raise ConfigError(wrong("data", action, f"one of: {', '.join(ACTIONS)}", known=ACTIONS))
     options = parse(rest, f"data {action}", DataOptions)
-    if options.out is not None and options.out.suffix.lower() != ".png":
-        raise ConfigError(wrong("out", str(options.out), "a file that ends in .png"))
     if action == "list":
         print_list(options.data, options.cache)
         return 0
@@ -63,18 +52,8 @@ def main(words: Sequence[str]) -> int:
     if action == "prepare":
         print_prepared(place)
         return 0
-    kept = [word for word in rest if word.partition("=")[0] not in ("out", "results")]
-    data = print_check(place, shlex.join(["python", "-m", "benchmark", "data", "prepare", *kept]))
-    if data is None:
-        return 1
-    from benchmark.reports.contact_sheet import contact_sheet
-
-    sheet = options.out or options.results / "data" / f"{options.dataset}.png"
-    original = wanted.get("stands_for")
-    title = f"{options.dataset}: digits standing in for {original}" if original else options.dataset
-    with storing(sheet):
-        print(f"contact sheet: {contact_sheet(data, sheet, title)}")
-    return 0
+    is_good = print_check(place, shlex.join(["python", "-m", "benchmark", "data", "prepare", *rest]))
+    return 0 if is_good else 1
 
 
 # Text -----------------------------------------------------------------------------------------------------------
@@ -113,8 +92,8 @@ def print_prepared(place: Location) -> None:
         print(f"note: {data.note}")
 
 
-def print_check(place: Location, command: str) -> Dataset | None:
-    """Counts per split, class, attribute and source and the published ones; the data set, or None if it is damaged.
+def print_check(place: Location, command: str) -> bool:
+    """Counts per split, class, attribute and source and the published ones; whether the prepared set is whole.
 
     A difference is not a problem: the builder refuses wrong files, and a cut-down copy differs on purpose. `command`
     prepares the data set.
@@ -127,12 +106,12 @@ def print_check(place: Location, command: str) -> Dataset | None:
         problem = str(error)
     if data is None:
         print(f"problem: {problem}\nprepare it with: {command}")
-        return None
+        return False
     if data.note:
         print(f"note: {data.note}")
     _print_counts(data)
     print(f"fingerprint {data.fingerprint} verified")
-    return data
+    return True
 
 
 def _print_counts(data: Dataset) -> None:

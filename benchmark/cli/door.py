@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmark import paths
-from benchmark.cli import COMMANDS, entry
+from benchmark.cli import COMMANDS, GONE, entry
+from benchmark.code import place_of
 from benchmark.errors import ConfigError, UserError, printable, wrong
-from benchmark.sources import place_of
-from benchmark.system import OPEN_FILES, explain, require_open_files
+from benchmark.system import explain
 
 HELP = {"-h", "--help"}
 
@@ -49,6 +49,8 @@ def _carry_out(words: Sequence[str]) -> int:
         print(USAGE)
         return 0 if words else 2
     name = words[0]
+    if name in GONE:
+        raise ConfigError(f"the command {name} is gone: {GONE[name]}.")
     if name not in COMMANDS:
         raise ConfigError(wrong("command", name, f"one of: {', '.join(COMMANDS)}", known=COMMANDS))
     # Those that come after analyse NAME and partition show are read by the commands themselves.
@@ -57,7 +59,6 @@ def _carry_out(words: Sequence[str]) -> int:
         text, expected = COMMANDS[name]
         print(f"usage: python -m benchmark {name} {expected}\n\n{text}")
         return 0
-    require_open_files(OPEN_FILES)
     paths.require_usable()
     return entry(name)(take_config_dir(words[1:]))
 

@@ -14,8 +14,8 @@ from benchmark.experiments.tuning import TunedFolder
 from benchmark.fidelity.ledger import load
 from benchmark.paths import ROOT
 from benchmark.runs.files import write_with_folder
+from benchmark.runs.folder import ResultsFolder
 from benchmark.runs.index import RunIndex
-from benchmark.runs.store import ResultsFolder
 
 
 class FidelityOptions(PresetOptions):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pydantic import Field, PositiveInt
 
-from benchmark.cli.launching import run_missing, run_settings
+from benchmark.cli.launching import run_missing, run_settings, track_files
 from benchmark.cli.options import PresetOptions, ValuesOption, parse
 from benchmark.config.schema import declared
 from benchmark.errors import ConfigError, wrong
@@ -14,8 +14,8 @@ from benchmark.experiments.figures import FigureSpec, find_figures
 from benchmark.experiments.plan import Cells
 from benchmark.experiments.selection import TableChoice, plan_cells
 from benchmark.runs.files import write_atomically
+from benchmark.runs.folder import ResultsFolder
 from benchmark.runs.index import RunIndex
-from benchmark.runs.store import ResultsFolder
 
 OF_VALUES = ("bars", "forest")
 """Kinds of figures that need no more of a run than its value in the table."""
@@ -58,8 +58,12 @@ def main(words: Sequence[str]) -> int:
     with run_missing(options, index, plans) if options.values is None else nullcontext(0) as code:
         if code == 130:
             return code
-        for draw, request in zip(drawings, requests, strict=True):
-            print(f"{registry.write(draw(request), request, folder, options.remarks)}.{{png,pdf,csv,md}}")
+        places = [
+            registry.write(draw(request), request, folder, options.remarks)
+            for draw, request in zip(drawings, requests, strict=True)
+        ]
+        print("\n".join(f"{place}.{{png,pdf,csv,md}}" for place in places))
+        track_files(options, index.results.root, "figure", preset, places)
     print(_write_gallery(folder, preset))
     return code
 

@@ -24,7 +24,7 @@ from benchmark.experiments.spec import TableSpec
 from benchmark.experiments.tables import spec_called
 from benchmark.experiments.tuning import COMMITTED, TunedTable, grid_path, load_grid
 from benchmark.fidelity.ledger import LedgerEntry, load
-from benchmark.paths import ROOT, conf_files
+from benchmark.paths import conf_files
 from benchmark.reports.statistics import critical_difference, paired_difference, summarise
 
 COLOURS = ("#888", "#0173b2", "#de8f05", "#029e73")
@@ -174,17 +174,16 @@ def _signed(value: float) -> str:
 
 
 def _ranks_and_cost(key: str) -> list[str]:
-    """A line of the table: row, mean ranks with intervals, time, sizes, and kernels from docs/performance.md."""
+    """A line of the table: row, mean ranks with intervals, time and sizes."""
     spec, version = leaderboard()
-    row, text = spec.row(key), (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
-    found = re.search(rf"^\| (\d+) \|.*[ ,]{re.escape(row.method_name)}[ ,]", text, re.MULTILINE)
+    row = spec.row(key)
     lines = version.ranks.set_index(["track", "method"]).reindex([(track, row.label) for track in TRACKS])
     ranks = [
         "" if pd.isna(line["rank"]) else "{rank:.1f} [{low:.1f}, {high:.1f}]".format(**line)
         for _, line in lines.iterrows()
     ]
     costs = ["" if pd.isna(lines[name].iloc[0]) else f"{lines[name].iloc[0]:.2f}" for name in COSTS]
-    return [row.label, *ranks, *costs, found[1] if found else ""]
+    return [row.label, *ranks, *costs]
 
 
 def _apart(version: frozen.Version) -> list[str]:

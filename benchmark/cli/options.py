@@ -1,5 +1,6 @@
 """The words of a command: their meanings for ``--help``, and the options that they set."""
 
+import shutil
 import typing
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,9 +14,7 @@ from benchmark.config.files import load_yaml
 from benchmark.config.schema import Device, PathsConfig, RuntimeConfig, declared
 from benchmark.errors import ConfigError, nearest, shorten, validate, wrong
 from benchmark.experiments.selection import CommandOptions, FileName, RunQuery
-from benchmark.launch.settings import LocalSettings
-from benchmark.launch.slurm.queue import SlurmQueue
-from benchmark.launch.slurm.settings import SlurmSettings
+from benchmark.launch.settings import LocalSettings, SlurmSettings
 from benchmark.tracking import TrackingSettings
 
 Given = TypeVar("Given", bound=CommandOptions)
@@ -58,7 +57,7 @@ class LaunchOptions(LauncherOptions, TrackingOptions):
     def check(self) -> None:
         """Refuse wrong settings."""
         if isinstance(launcher_settings(self), SlurmSettings):
-            SlurmQueue.require()
+            require_slurm()
         tracking_settings(self)
 
 
@@ -178,6 +177,13 @@ def _yaml_value(text: str, key: str) -> Any:
         return load_yaml(text)
     except (ValueError, RecursionError, yaml.YAMLError) as error:
         raise ConfigError(wrong(key, text, "a value in YAML")) from error
+
+
+def require_slurm() -> None:
+    """Raise `ConfigError` if there is no SLURM on this machine."""
+    if shutil.which("sbatch") is None:
+        expected = "local or inline: there is no `sbatch` here. On a cluster use a login node"
+        raise ConfigError(wrong("launcher", "slurm", expected, where="with launcher=local"))
 
 
 def group_settings(group: str, name: str, given: Mapping[str, Any]) -> dict[str, Any]:

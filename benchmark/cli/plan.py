@@ -16,10 +16,9 @@ from benchmark.experiments import estimate
 from benchmark.experiments.estimate import Rate, RunBlock
 from benchmark.experiments.plan import unique_runs
 from benchmark.experiments.selection import TableQuery
-from benchmark.launch.slurm.overview import RunOverview
 from benchmark.reports.render.console import TextConsole
+from benchmark.runs.folder import ResultsFolder
 from benchmark.runs.index import RunIndex
-from benchmark.runs.store import ResultsFolder
 
 MUCH = 5e8
 """Bytes of clients' states that are worth a line."""
@@ -39,10 +38,10 @@ def main(words: Sequence[str]) -> int:
     """Print what the chosen tables need; exit code 0."""
     options = parse(words, "plan", PlanOptions)
     plans = plans_of(options)
-    overview = RunOverview(RunIndex(ResultsFolder(options.results, options.stale).existing()))
+    index = RunIndex(ResultsFolder(options.results, options.stale).existing())
     runs = unique_runs([cells for _, cells in plans])
-    overview.refresh(runs)
-    ended = {key for key in runs if overview.state(key).ended}
+    index.refresh(runs)
+    ended = {key for key in runs if index.has_ended(key)}
     seen = set(ended)
     blocks: list[RunBlock] = []
     for spec, cells in plans:
@@ -52,7 +51,7 @@ def main(words: Sequence[str]) -> int:
         print(f"{spec.name}: {len(mine)} runs, {len(ended & set(mine))} ended")
     rates: Mapping[Hashable, Rate] = {}
     if options.timing != "off":
-        store = options.results / "launcher" / "rates.json"
+        store = options.results / "rates.json"
         rates = estimate.rates(blocks, options.device, store, options.timing == "again")
     TextConsole().print(_table(blocks, rates))
     _print_states(blocks, rates)

@@ -24,8 +24,7 @@ from benchmark.experiments.figures import FigureSpec
 from benchmark.experiments.selection import CommandOptions, TableQuery
 from benchmark.experiments.spec import Column, Override, Row, TableSpec, WithSettings
 from benchmark.experiments.tuning import SearchGrid
-from benchmark.launch.settings import LocalSettings
-from benchmark.launch.slurm.settings import SlurmSettings
+from benchmark.launch.settings import LocalSettings, SlurmSettings
 from benchmark.models.base import networks
 from benchmark.models.networks import model_names
 from benchmark.paths import ROOT

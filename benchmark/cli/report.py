@@ -21,9 +21,9 @@ from benchmark.experiments.spec import TableSpec
 from benchmark.fidelity.ledger import Chapter, LedgerEntry, load
 from benchmark.paths import conf_files
 from benchmark.runs.files import write_with_folder
+from benchmark.runs.folder import ResultsFolder
 from benchmark.runs.index import RunIndex
 from benchmark.runs.status import RunState
-from benchmark.runs.store import ResultsFolder
 
 
 class ReportOptions(TableQuery):
@@ -59,11 +59,11 @@ def write_report(
     for spec, cells, command in plans:
         runs = unique_runs([cells])
         index.refresh(runs)
-        statuses = [status for key in runs if (status := index.status(key))]
-        if not statuses:
+        results_of = [result for key in runs if (result := index.result(key))]
+        if not results_of:
             absent.append((spec.title, spec.name, command))
             continue
-        newest = max(newest, *(status.updated for status in statuses))
+        newest = max(newest, *(result.updated for result in results_of))
         shown |= {key: index.state(key) for key in runs}
         preset = query.preset if query.preset in spec.presets else spec.presets[0]  # of a sweep
         results = collect.collect(spec, preset, cells, index)

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmark.cli.launching import in_words, run_missing
-from benchmark.cli.options import LaunchOptions, parse, tracking_settings
+from benchmark.cli.launching import in_words, run_missing, tracker
+from benchmark.cli.options import LaunchOptions, parse
 from benchmark.cli.overrides import configuration, plain_configuration, sweep
 from benchmark.config.compose import CHOICES, as_yaml, explained_yaml, group_names
 from benchmark.config.schema import RunConfig, declared_settings
@@ -19,13 +19,11 @@ from benchmark.engine.records import Record
 from benchmark.errors import ConfigError, wrong
 from benchmark.experiments.plan import check_run
 from benchmark.experiments.sweeps import METRIC, Sweep
-from benchmark.launch.progress import duration
-from benchmark.launch.tasks import StopRequest, say, signals_request_stop
-from benchmark.launch.view import STATUS_SECONDS
+from benchmark.launch.launch import run_here
+from benchmark.launch.progress import LINE_SECONDS, duration, say
+from benchmark.runs.folder import ResultsFolder
 from benchmark.runs.index import RunIndex
 from benchmark.runs.status import RunResult, RunState
-from benchmark.runs.store import ResultsFolder
-from benchmark.tracking import TrackedRun, tracking
 
 if TYPE_CHECKING:
     from benchmark.runs.execute import Progress
@@ -76,12 +74,14 @@ def _option_of(word: str) -> str:
 
 
 def _one(options: LaunchOptions, config: RunConfig) -> int:
-    results = ResultsFolder(Path(config.paths.results), config.runtime.stale)
-    state, message, _ = carry_out(options, config, RoundLines())
-    if state is RunState.DONE and message:
-        print(message, file=sys.stderr)
-    _print_result(config, RunIndex(results))
-    return 130 if state is RunState.INTERRUPTED else int(state is RunState.FAILED)
+    result = carry_out(options, config, RoundLines())
+    print(
+        f"{result.state}: {config.paths.results}/runs/{config.key}{': ' * bool(result.message)}{result.message}"
+    )
+    found = RunIndex(ResultsFolder(Path(config.paths.results), config.runtime.stale)).result(config.key)
+    for split, metrics in (found.final if found is not None else {}).items():
+        print(f"  {split}: " + ", ".join(f"{name} {value:.4f}" for name, value in metrics.items()))
+    return 130 if result.state is RunState.MISSING else int(result.state is RunState.FAILED)
 
 
 def carry_out(options: LaunchOptions, config: RunConfig, progress: Progress) -> RunResult:
@@ -92,17 +92,8 @@ def carry_out(options: LaunchOptions, config: RunConfig, progress: Progress) -> 
         UserError: The run failed because of a user's mistake.
     """
     check_run(config)
-    from benchmark.runs.execute import execute
-
-    stop = StopRequest()
-    with (
-        tracking(tracking_settings(options), Path(config.paths.results), [TrackedRun(config.key)]),
-        signals_request_stop(stop, raises=True),
-    ):
-        result = execute(config, progress, lambda: stop.reason is not None)
-    if result.state is RunState.RUNNING:
-        raise ConfigError(result.message)
-    return result
+    index = RunIndex(ResultsFolder(Path(config.paths.results), config.runtime.stale).open())
+    return run_here(index, config, progress, tracker(options, index.results.root))
 
 
 class RoundLines:
@@ -131,20 +122,10 @@ class RoundLines:
             parts.append(f"about {duration(left)} left")
         line = f"round {round}/{rounds}: {', '.join(parts)}"
         if self.is_terminal:
-            say(f"\r{line}\033[K", end="\n" if round == rounds else "")
-        elif now - self.told >= STATUS_SECONDS:
+            print(f"\r{line}\033[K", end="\n" if round == rounds else "", flush=True)
+        elif now - self.told >= LINE_SECONDS:
             self.told = now
             say(line)
-
-
-def _print_result(config: RunConfig, index: RunIndex) -> None:
-    """Say how a run ended, and print its last evaluation."""
-    status = index.status(config.key)
-    state = status.state if status is not None else RunState.MISSING
-    message = f": {status.message}" if status is not None and status.message else ""
-    print(f"{state}: {index.results.root}/runs/{config.key}{message}")
-    for split, metrics in (status.final if status is not None else {}).items():
-        print(f"  {split}: " + ", ".join(f"{name} {value:.4f}" for name, value in metrics.items()))
 
 
 def _sweep(options: LaunchOptions, swept: Sweep, words: Sequence[str]) -> int:

@@ -3,31 +3,39 @@
 import math
 import sys
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, TypeVar
 
 from pydantic import Field
 from rich.table import Column
 from rich.table import Table as TextTable
 
 from benchmark.cli.options import parse, words_of
-from benchmark.errors import ConfigError
+from benchmark.errors import ConfigError, nearest
 from benchmark.experiments.selection import ResultsOptions
 from benchmark.reports.render.console import TextConsole
+from benchmark.runs.folder import ResultsFolder
 from benchmark.runs.index import RunIndex
-from benchmark.runs.lease import Busy
 from benchmark.runs.listing import ListedRun, find_runs
-from benchmark.runs.store import ResultsFolder
 
 SPLITS = ("test.", "validation.")
 SHOWN = ("test.accuracy", "test.worst_group_accuracy", "test.loss")
 """The metrics in the table. ``format=csv`` has all."""
+
+MATCHES = 20
+"""Runs that the message about a name that fits several lists."""
+
+GivenResults = TypeVar("GivenResults", bound=ResultsOptions)
 
 
 class RunsOptions(ResultsOptions):
     """Options of the command."""
 
     format: Literal["table", "csv"] = Field("table", description="what is printed")
-    delete: bool = Field(False, description="move the runs to set_aside in the results folder")
+    delete: bool = Field(False, description="move finished runs away (.seedK.old-N), and remove attempts")
+    purge: bool = Field(
+        False,
+        description="free the disk space of runs that were moved away, and of snapshots that no run names",
+    )
 
 
 def main(words: Sequence[str]) -> int:
@@ -37,6 +45,8 @@ def main(words: Sequence[str]) -> int:
     options = parse([word for word in words if word not in rest], "runs", RunsOptions)
     index = RunIndex(ResultsFolder(options.results).existing())
     runs = find_runs(index, _conditions(rest))
+    if options.purge:
+        print(f"{index.results.purge():,} folders removed")
     if options.delete and not rest:
         raise ConfigError("runs: --delete needs a condition: state=failed, say, or method=fedavg.")
     if runs or options.format == "csv":
@@ -44,7 +54,7 @@ def main(words: Sequence[str]) -> int:
     for problem in index.problems.values():
         print(f"warning: left out: {problem}", file=sys.stderr)
     if options.delete:
-        _set_aside(index, runs)
+        _delete(index, runs)
     elif options.format == "table":
         print(f"{len(runs)} runs")
     return 0
@@ -83,10 +93,43 @@ def _text(value: object) -> str:
     return str(value)
 
 
-def _set_aside(index: RunIndex, runs: Sequence[ListedRun]) -> None:
+def _delete(index: RunIndex, runs: Sequence[ListedRun]) -> None:
     for run in runs:
-        try:
-            with index.results.run(run.key).lease():
-                print(f"moved: {run.key} -> {index.results.set_aside(run.key)}")
-        except Busy as error:
-            print(f"left: {run.key}: {error}", file=sys.stderr)
+        folder = index.results.run(run.key)
+        if folder.is_held:
+            print(f"left: {run.key}: a process works on it", file=sys.stderr)
+            continue
+        where = f" -> {folder.move_away()}" if folder.is_finished else ""
+        folder.remove_attempts()
+        print(f"moved: {run.key}{where}")
+
+
+def parse_with_run(
+    words: Sequence[str], command: str, kind: type[GivenResults]
+) -> tuple[ResultsFolder, str, GivenResults]:
+    """(the results folder, the key of the run that a word names by a part of its folder's name, the options)."""
+    names = [word for word in words if "=" not in word and not word.startswith("-")]
+    options = parse([word for word in words if word not in names], f"{command} RUN", kind)
+    if len(names) != 1:
+        raise ConfigError(
+            f"{command}: name one run: a part of its folder's name, and /seedK where it has several seeds."
+        )
+    results = ResultsFolder(options.results).existing()
+    return results, _run_called(results, names[0], command), options
+
+
+def _run_called(results: ResultsFolder, text: str, command: str) -> str:
+    name, _, seed = text.strip("/").removeprefix(f"{results.root}/").removeprefix("runs/").partition("/")
+    keys = [key for key in results.run_keys() if seed in ("", key.partition("/")[2])]
+    there = sorted({key.partition("/")[0] for key in keys})
+    matches = [key for key in keys if key.startswith(f"{name}/")] or [
+        key for key in keys if name in key.partition("/")[0]
+    ]
+    if len(matches) == 1:
+        return matches[0]
+    if not matches:
+        raise ConfigError(
+            f"{command}: no run in {results.root}/runs is called {text!r}.{nearest(name, there)}"
+        )
+    listed = "\n  ".join(matches[:MATCHES]) + ("\n  ..." if len(matches) > MATCHES else "")
+    raise ConfigError(f"{command}: {text!r} fits {len(matches)} runs; name one:\n  {listed}")

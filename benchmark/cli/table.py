@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from benchmark.analyses.registry import PaperTable, find
-from benchmark.cli.launching import Plans, find_analyses, in_words, plans_of, run_missing, run_settings
+from benchmark.cli.launching import (
+    Plans,
+    find_analyses,
+    in_words,
+    plans_of,
+    run_missing,
+    run_settings,
+    track_files,
+)
 from benchmark.cli.options import LaunchOptions, ValuesOption, parse
 from benchmark.cli.report import report_of_all
 from benchmark.errors import ConfigError, StorageError, wrong
@@ -21,10 +29,9 @@ from benchmark.experiments.plan import Cells, unique_runs
 from benchmark.experiments.selection import TableQuery, plan_tables
 from benchmark.experiments.spec import TableSpec
 from benchmark.experiments.tables import spec_called
-from benchmark.launch.slurm.overview import RunOverview
-from benchmark.launch.tasks import say
+from benchmark.launch.progress import say
+from benchmark.runs.folder import ResultsFolder
 from benchmark.runs.index import RunIndex
-from benchmark.runs.store import ResultsFolder
 
 if TYPE_CHECKING:
     from benchmark.reports.results import TableResults
@@ -80,19 +87,19 @@ def make_tables(options: TableOptions) -> tuple[int, list[TableResults]]:
 
     if options.values is not None:
         return 0, _from_values(plans, options, options.values)
-    overview = RunOverview(RunIndex(ResultsFolder(options.results, options.stale).open()))
+    index = RunIndex(ResultsFolder(options.results, options.stale).open())
     folder = _folder(options)
-    needed = [*plans, *_read_by(analyses, options, overview.index)]
+    needed = [*plans, *_read_by(analyses, options, index)]
     written: list[tuple[Table, str]] = []
     results: list[TableResults] = []
 
     def write_tables() -> None:
         """Write the tables from the runs that have ended so far."""
-        overview.refresh(unique_runs([cells for _, cells in plans]))
-        results[:] = [collect.collect(spec, options.preset, cells, overview.index) for spec, cells in plans]
+        index.refresh(unique_runs([cells for _, cells in plans]))
+        results[:] = [collect.collect(spec, options.preset, cells, index) for spec, cells in plans]
         for (spec, cells), result in zip(plans, results, strict=True):
             table = _laid_out(result, options)
-            written.append((table, f"{spec.name}: {_summary(overview, cells)}; {write.write(table, folder)}"))
+            written.append((table, f"{spec.name}: {_summary(index, cells)}; {write.write(table, folder)}"))
 
     def seed_ended(seed: int) -> None:
         try:
@@ -102,7 +109,7 @@ def make_tables(options: TableOptions) -> tuple[int, list[TableResults]]:
             say(f"warning: tables are not written before all seeds have ended: {error}")
         written.clear()
 
-    with run_missing(options, overview.index, needed, seed_ended=seed_ended) as code:
+    with run_missing(options, index, needed, seed_ended=seed_ended) as code:
         write_tables()
         for made in analyses if code != 130 else ():
             built = find(made.analysis).from_query(options)
@@ -112,8 +119,10 @@ def make_tables(options: TableOptions) -> tuple[int, list[TableResults]]:
             write.show(table)
         for _, where in written:
             print(where)
+        places = [folder / table.name for table, _ in written]
+        track_files(options, index.results.root, "table", options.preset, places)
     if code != 130:
-        print(f"report: {report_of_all(options, overview.index, [table.name for table, _ in written])}")
+        print(f"report: {report_of_all(options, index, [table.name for table, _ in written])}")
     return code, results
 
 
@@ -152,8 +161,8 @@ def _read_by(made: Sequence[PaperTable], options: TableOptions, index: RunIndex)
     return plans
 
 
-def _summary(overview: RunOverview, cells: Cells) -> str:
-    counts = Counter(overview.state(run.key) for cell in cells.values() for run in cell.runs)
+def _summary(index: RunIndex, cells: Cells) -> str:
+    counts = Counter(index.state(run.key) for cell in cells.values() for run in cell.runs)
     gaps = Counter(cell.state for cell in cells.values() if cell.state != "ok")
     return ", ".join(
         [

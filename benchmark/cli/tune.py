@@ -28,8 +28,8 @@ from benchmark.experiments.spec import TableSpec, matching
 from benchmark.experiments.tuning import CellKey, Point, SearchGrid, TunedCell, TunedFolder, Values
 from benchmark.paths import conf_file
 from benchmark.reports.render.console import TextConsole
+from benchmark.runs.folder import ResultsFolder
 from benchmark.runs.index import RunIndex
-from benchmark.runs.store import ResultsFolder, read_json
 
 
 class TuneOptions(TableQuery, LaunchOptions):
@@ -257,7 +257,7 @@ def _choose(search: Search, index: RunIndex, command: str) -> tuple[dict[CellKey
         for part in together:
             _show(search, row.label, part, best)
         cells = {
-            key: _tuned(search, key, ended[key], number, index.results, command)
+            key: _tuned(search, key, ended[key], number, index, command)
             for key, number in best.items()
             if number is not None
         }
@@ -285,17 +285,18 @@ def _points(search: Search, key: CellKey, index: RunIndex) -> list[Point] | None
         if not all(index.has_ended(run.key) for run in runs):
             return None
         reached = [validation_value(spec, run.preset, run.key, index) for run in runs]
-        spent = [status.seconds * status.threads for run in runs if (status := index.status(run.key))]
+        spent = [of.seconds * of.origin["threads"] for run in runs if (of := index.result(run.key))]
         found = tuning.point(values, reached, [f"runs/{run.key}" for run in runs])
         points.append(found.model_copy(update={"cpu_seconds": round(math.fsum(spent), 2)}))
     return points
 
 
 def _tuned(
-    search: Search, key: CellKey, points: Sequence[Point], number: int, results: ResultsFolder, command: str
+    search: Search, key: CellKey, points: Sequence[Point], number: int, index: RunIndex, command: str
 ) -> TunedCell:
-    metas = [read_json(results.root / run / "meta.json") or {} for point in points for run in point.runs]
-    commits = {meta.get("commit", "")[:12] + (" with changes" if meta.get("dirty") else "") for meta in metas}
+    keys = [run.removeprefix("runs/") for point in points for run in point.runs]
+    made = [result.made for key in keys if (result := index.result(key))]
+    commits = {one["commit"][:12] + " with changes" * one["dirty"] for one in made}
     return TunedCell(
         method=search.spec.row(key[0]).method_name,
         chosen=points[number].values,

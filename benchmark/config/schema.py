@@ -36,7 +36,6 @@ HASHED_UNLESS_DEFAULT = (
     ("evaluation", "unseen"),
     ("precision", "tf32"),
     ("train", "loss"),
-    ("train", "stack"),
 )
 """Keys that are left out of the hash while they have their default. Add every new key, so that no old hash moves."""
 
@@ -130,10 +129,6 @@ class TrainConfig(_Node):
     loss: LossConfig = LossConfig()
     drop_last: bool = Field(
         False, description="whether the last batch of an epoch is left out if it is short"
-    )
-    stack: PositiveInt = Field(
-        1,
-        description="clients trained side by side, in one step; other last bits, and faster for small networks",
     )
     augment: Literal[
         "none", "crop_flip", "reflect_crop_flip",

@@ -263,17 +263,12 @@ class ClientSide:
         values: RoundValues,
     ) -> ClientResult:
         """Train one client in the round after ``state``. ``values`` notes its losses and whether they are finite."""
-        return self.train_alone(self.begin(rules, state, client, view, cost), state, cost, values)
-
-    def train_alone(
-        self, visit: Visit, state: FederationState, cost: Cost, values: RoundValues
-    ) -> ClientResult:
-        """Train the client of a visit that has begun."""
-        self.put(visit.start, self.start_buffers(state, visit.client), visit.head)
+        visit = self._begin(rules, state, client, view, cost)
+        self.put(visit.start, self.start_buffers(state, client), visit.head)
         loop = self.trainer.run(visit.work, visit.phases, self.schedule.lr(state.round))
-        return self.finish(visit, loop, cost, values)
+        return self._end(visit, loop, cost, values)
 
-    def begin(
+    def _begin(
         self, rules: Sequence[ClientRule], state: FederationState, client: int, view: RoundView, cost: Cost
     ) -> Visit:
         """What the server sends to a client, and what the client does before its training."""
@@ -289,7 +284,7 @@ class ClientSide:
         work = self.work(self.data(client), active, state, client)
         return Visit(client, start, head, work, _phases(active), resting)
 
-    def finish(self, visit: Visit, loop: LoopResult, cost: Cost, values: RoundValues) -> ClientResult:
+    def _end(self, visit: Visit, loop: LoopResult, cost: Cost, values: RoundValues) -> ClientResult:
         """What a client does after its training; its values are in the network."""
         with torch.no_grad():
             values.add_sent(visit.client, self.model.w, self.model.buffers)

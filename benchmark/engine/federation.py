@@ -17,7 +17,6 @@ from benchmark.engine.evaluation import client_accuracies, evaluate, over_client
 from benchmark.engine.measures import eigenvalue_spread
 from benchmark.engine.records import Cost, Record
 from benchmark.engine.round_values import RoundValues
-from benchmark.engine.stacking import train_together
 from benchmark.engine.state import (
     Diverged,
     FederationState,
@@ -193,15 +192,10 @@ class FederatedRun:
         self, method: Method, start: FederationState, view: RoundView, cost: Cost, values: RoundValues
     ) -> Iterator[tuple[int, ClientResult]]:
         """Each client of the round and what it returns, which is valid until the next one is asked for."""
-        for first in range(0, len(view.clients), self.spec.stack):
+        for k in view.clients:
             if self.stop():
                 raise Interrupted
-            group = view.clients[first : first + self.spec.stack]
-            if len(group) == 1:
-                yield group[0], self.clients.train(method.client, start, group[0], view, cost, values)
-                continue
-            visits = [self.clients.begin(method.client, start, k, view, cost) for k in group]
-            yield from zip(group, train_together(self.clients, visits, start, cost, values), strict=True)
+            yield k, self.clients.train(method.client, start, k, view, cost, values)
 
     def _aggregate(
         self, method: Method, state: FederationState, view: RoundView, uploads: Uploads

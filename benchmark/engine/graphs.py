@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from benchmark.errors import ConfigError, wrong
-from benchmark.system import NO_GPU_MEMORY, kind_of
+from benchmark.system import no_gpu_memory
 from methods.core.contexts import ClientContext
 
 Step = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, bool]]
@@ -71,7 +71,7 @@ class StepRecorder:
             ce, _ = step(*batch)
             graph.capture_end()
         except RuntimeError as error:
-            if kind_of(error) == NO_GPU_MEMORY:
+            if no_gpu_memory(error):
                 raise  # the launcher carries the run out alone
             why = str(error).partition("\n")[0]
             expected = f"false, because a local step of this method cannot be recorded ({why})"

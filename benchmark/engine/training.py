@@ -14,7 +14,6 @@ from benchmark.config.schema import TrainConfig
 from benchmark.engine.graphs import RecordedStep, Step, StepRecorder
 from benchmark.engine.randomness import rewinder, seed_torch
 from benchmark.models.flat import FlatModel
-from benchmark.models.stacked import StackedModel
 from benchmark.transforms.augmentation import Augment
 from methods.core.contexts import Batch, ClientContext, Loss, Phase
 from methods.core.rules import ClientRule, overrides
@@ -30,11 +29,6 @@ class ActiveRule:
 
     rule: ClientRule
     ctx: ClientContext
-
-    @property
-    def contexts(self) -> list[ClientContext]:
-        """What the rule may read."""
-        return [self.ctx]
 
     def has(self, hook: str) -> bool:
         """Whether the rule has a hook of its own."""
@@ -120,53 +114,51 @@ class LocalTrainer:
         sizes: list[int] = []
         repeated = 0
         for number, phase in enumerate(phases):
-            self.set_mode(work.data, phase)
+            self._set_mode(work.data, phase)
             step = self._step_of(work.rules, phase, lr)
             for x, y, index in self._phase_batches(work.data, phase, partial(work.visits, number)):
                 ce, again = step(x, y, index)
                 losses.append(ce)
                 sizes.append(len(y))
                 repeated += again * len(y)
-        return self.result(work, phases, lr, losses, sizes, repeated)
+        return self._result(work, phases, lr, losses, sizes, repeated)
 
     def _step_of(self, rules: Sequence[ActiveRule], phase: Phase, lr: float) -> Step:
         """The local step of one phase, with momentum at zero; recorded, where that can be done."""
-        make = partial(self.step_function, self.model)
         if self.recorder is not None and self.model.head_key is None and not any(map(_takes_part, rules)):
             if self._shared_velocity is not None:
                 self._shared_velocity.zero_()
-            return self.recorder.shared((phase, lr), lambda: make((), phase, lr, self._shared_velocity))
-        return self.recorded(make(rules, phase, lr, self.velocity(self.model.w)), rules)
+            return self.recorder.shared(
+                (phase, lr), lambda: self.step_function((), phase, lr, self._shared_velocity)
+            )
+        return self._recorded(self.step_function(rules, phase, lr, self._velocity()), rules)
 
-    def recorded(self, step: Step, rules: Sequence[ActiveRule]) -> Step:
+    def _recorded(self, step: Step, rules: Sequence[ActiveRule]) -> Step:
         """The step, on a GPU recorded for one visit, unless it needs the host: for draws, or between two gradients."""
         recorder = self.recorder
         if recorder is None or _generators(rules) or any(a.has("ascend") for a in rules):
             return step
-        return RecordedStep(step, recorder, [ctx for active in rules for ctx in active.contexts])
+        return RecordedStep(step, recorder, [active.ctx for active in rules])
 
-    def set_mode(self, data: Samples, phase: Phase) -> None:
+    def _set_mode(self, data: Samples, phase: Phase) -> None:
         """Set the network's layers to training mode, or those of the body to evaluation mode where a phase wants it."""
         self.model.net.train()
         if phase.body_eval:
             self.model.net.body.eval()
-        if self.spec.buffers == "frozen" or self.lacks_statistics(data):
+        too_few = len(data) == 1 and self.model.has_batch_norm
+        if self.spec.buffers == "frozen" or too_few:
             self.model.freeze_batch_norm()
-
-    def lacks_statistics(self, data: Samples) -> bool:
-        """Whether a client has too few samples for BatchNorm's statistics."""
-        return len(data) == 1 and self.model.has_batch_norm
 
     @cached_property
     def _shared_velocity(self) -> Tensor | None:
         """Momentum of the steps that all visits share. A graph writes to one place."""
-        return self.velocity(self.model.w)
+        return self._velocity()
 
-    def velocity(self, w: Tensor) -> Tensor | None:
+    def _velocity(self) -> Tensor | None:
         """Momentum at the start of a phase, if there is any."""
-        return torch.zeros_like(w) if self.spec.momentum else None
+        return torch.zeros_like(self.model.w) if self.spec.momentum else None
 
-    def result(
+    def _result(
         self,
         work: ClientWork,
         phases: Sequence[Phase],
@@ -241,7 +233,6 @@ class LocalTrainer:
 
     def step_function(
         self,
-        network: FlatModel | StackedModel,
         rules: Sequence[ActiveRule],
         phase: Phase,
         lr: float,
@@ -249,10 +240,9 @@ class LocalTrainer:
     ) -> Step:
         """One local step: loss, gradient, second gradient, corrections, clip, weight decay, momentum, step.
 
-        The step returns the mean cross-entropy, and whether it took a second gradient. It is the same for one client
-        and for several side by side, where tensors have one more dimension in front.
+        The step returns the mean cross-entropy, and whether it took a second gradient.
         """
-        w, g = network.w, network.g
+        network, w, g = self.model, self.model.w, self.model.g
         with_loss = [a for a in rules if phase.losses and a.has("loss")]
         with_correction = [a for a in rules if a.has("correct")]
         climber = next((a for a in rules if a.has("ascend")), None)
@@ -265,13 +255,13 @@ class LocalTrainer:
         # Where nothing is cast, autocast would still take 2 % of the step of a small network.
         precision = torch.autocast(w.device.type, torch.bfloat16) if network.amp else contextlib.nullcontext()
         # Without it every backward pass makes its own.
-        ones = torch.ones(w.shape[:-1], dtype=w.dtype, device=w.device)
+        one = torch.ones((), dtype=w.dtype, device=w.device)
 
         def gradient(x: Tensor, y: Tensor, index: Tensor) -> Tensor:
             network.forget_gradients()
             with precision:
                 objective, ce = _objective(network, with_loss, x, y, index)
-            objective.backward(ones)
+            objective.backward(one)
             network.collect_gradients()
             return ce.detach()
 
@@ -298,7 +288,7 @@ class LocalTrainer:
         if mask is not None:
             g.mul_(mask)
         if spec.clip is not None:
-            g.mul_((spec.clip / (g.norm(dim=-1, keepdim=True) + 1e-12)).clamp(max=1.0))
+            g.mul_((spec.clip / (g.norm() + 1e-12)).clamp(max=1.0))
         if spec.weight_decay:
             g.add_(w, alpha=spec.weight_decay)
             if mask is not None:
@@ -352,7 +342,7 @@ class LocalTrainer:
 
 
 def _objective(
-    network: FlatModel | StackedModel, with_loss: Sequence[ActiveRule], x: Tensor, y: Tensor, index: Tensor
+    network: FlatModel, with_loss: Sequence[ActiveRule], x: Tensor, y: Tensor, index: Tensor
 ) -> tuple[Tensor, Tensor]:
     """(objective, mean cross-entropy) of one batch: L = prod(ce_weight) CE + extra losses."""
     z, logits, ce = network.forward(x, y)

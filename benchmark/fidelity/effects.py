@@ -16,7 +16,6 @@ from benchmark.paths import ROOT
 from benchmark.reports.collect import collect
 from benchmark.runs.index import RunIndex
 from benchmark.runs.status import RunState
-from benchmark.runs.store import ResultsFolder, read_json
 
 EFFECTS_FOLDER = ROOT / "results" / "fidelity"
 """Where measured effects are committed, one CSV per preset."""
@@ -95,7 +94,7 @@ def measure(pair: Pair, preset: str, index: RunIndex) -> dict[str, Any]:
         "differences": " ".join(f"{value:+.4f}" for value in differences),
         "seeds": " ".join(map(str, seeds)),
         "diverged": ", ".join(diverged),
-        "commit": _commits(index.results, keys),
+        "commit": _commits(index, keys),
     }
 
 
@@ -103,10 +102,10 @@ def _number(value: float | None) -> str:
     return "" if value is None else f"{value:.6f}"
 
 
-def _commits(results: ResultsFolder, keys: Sequence[str]) -> str:
+def _commits(index: RunIndex, keys: Sequence[str]) -> str:
     """Commits of the runs, with a + where files had been changed since."""
-    metas = [read_json(results.run(key).path / "meta.json") or {} for key in keys]
-    commits = {meta["commit"][:9] + "+" * bool(meta.get("dirty")) for meta in metas if meta.get("commit")}
+    made = [result.made for key in keys if (result := index.result(key))]
+    commits = {one["commit"][:9] + "+" * one["dirty"] for one in made if one["commit"]}
     return " ".join(sorted(commits))
 
 

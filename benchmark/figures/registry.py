@@ -109,8 +109,8 @@ class Request:
 
     def final(self, run: RunConfig, split: str) -> Mapping[str, float]:
         """Metric -> value of a finished run at its last evaluation."""
-        status = self.index.status(run.key)
-        return {} if status is None else status.final.get(split, {})
+        result = self.index.result(run.key)
+        return {} if result is None else result.final.get(split, {})
 
 
 @dataclass(frozen=True)

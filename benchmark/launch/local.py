@@ -1,150 +1,94 @@
-"""Carry out many tasks: one after another in this process, or in worker processes of this machine."""
+"""Workers of this machine: processes that run from the snapshot of the code, each with its own environment and GPU."""
 
+import os
+import signal
+import subprocess
+import sys
 import time
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
 
-from benchmark.errors import ConfigError, wrong
-from benchmark.launch.mps import mps_of
-from benchmark.launch.pool import Pool
-from benchmark.launch.resources import assign_devices, shared_gpus
+from benchmark import code
+from benchmark.launch.resources import assign_devices
 from benchmark.launch.settings import LocalSettings
-from benchmark.launch.tasks import (
-    WORKER_DIED,
-    Listener,
-    Outcome,
-    StopRequest,
-    Task,
-    Work,
-    signals_request_stop,
+from benchmark.launch.work import Plan
+from benchmark.paths import VARIABLE
+
+THREAD_VARIABLES = (
+    "OMP_NUM_THREADS MKL_NUM_THREADS OPENBLAS_NUM_THREADS NUMEXPR_NUM_THREADS VECLIB_MAXIMUM_THREADS".split()
 )
-from benchmark.launch.worker import attempt, load
-from benchmark.runs.lease import BEAT_SECONDS
-from benchmark.runs.status import RunState
-from benchmark.system import NO_GPU_MEMORY
+"""Environment variables that numerical libraries read when they are imported."""
 
 
-def launch(
-    tasks: Sequence[Task],
-    work: str,
-    settings: LocalSettings,
-    *,
-    retries: int = 0,
-    patience: float = 0.0,
-    listener: Listener,
-    stop: StopRequest | None = None,
-) -> list[Outcome]:
-    """Carry out all tasks, begun in the given order, and return how each ended, in that order.
+def environment(place: Path) -> dict[str, str]:
+    """The variables by which a process runs from a snapshot."""
+    *repositories, checkout = map(str, code.roots_of(place))
+    return {"PYTHONPATH": checkout, VARIABLE: os.pathsep.join(repositories)}
 
-    When all have ended, those to try again begin: what was interrupted, what has failures left, and what another
-    process works on. After a lack of GPU memory each GPU has one worker.
 
-    The signals of `STOP_SIGNALS` stop the launch: no further task begins, and tasks that have begun are asked to save
-    their state and to return. They have ``settings.grace`` seconds for that, or until a second Ctrl-C. Tasks that were
-    not begun have no outcome.
+def _ignore_signal() -> None:
+    signal.signal(signal.SIGUSR2, signal.SIG_IGN)
 
-    Args:
-        tasks: What to do. Keys are unique.
-        work: Name of the work function, ``module:function``, imported once in each process.
-        settings: ``inline``: one after another in this process; ``local``: in processes that stay for many tasks.
-        retries: How often a task that failed is tried again; at least once if its worker died or had no GPU memory.
-        patience: Seconds for which tasks that other processes work on are tried again.
-        listener: Is told of progress.
-        stop: By which others than signals can ask to stop, from any thread.
 
-    Raises:
-        ConfigError: A setting that is not allowed.
-        LaunchError: Workers die before their first task.
+@dataclass
+class Workers:
+    """The worker processes of one launch on one machine.
+
+    Attributes:
+        plan: What they carry out.
+        settings: How many there are, and on which devices.
+        offset: Where the first of them begins in the list of runs; the others follow it.
     """
-    inline = settings.name == "inline"
-    if inline and (settings.workers not in (None, 1) or settings.devices):
-        got = f"workers={settings.workers}, devices={settings.devices}"
-        raise ConfigError(wrong("launcher", got, "neither with launcher=inline", where="with launcher=local"))
-    stop = StopRequest() if stop is None else stop
 
-    def carry_out(some: Sequence[Task], alone: bool) -> list[Outcome]:
-        if inline:
-            return _run_inline(some, load(work), listener, stop)
-        places = assign_devices(len(some), settings)
-        places = list(dict.fromkeys(places)) if alone else places
-        with mps_of(shared_gpus(places) if settings.mps else []) as services:
-            return Pool(some, work, places, settings, listener, stop, services).run()
+    plan: Plan
+    settings: LocalSettings
+    offset: int = 0
+    processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    logs: list[Path] = field(default_factory=list)
 
-    with signals_request_stop(stop, raises=inline):
-        listener.started(tasks)
-        try:
-            return _with_retries(tasks, carry_out, retries, patience, stop)
-        finally:
-            listener.finished()
+    def start(self, number: int) -> None:
+        """Start at most ``number`` processes. Raises OSError if the system refuses."""
+        snapshot = Path(self.plan.root) / "code" / self.plan.code
+        base = (
+            os.environ | dict.fromkeys(THREAD_VARIABLES, str(self.settings.threads)) | environment(snapshot)
+        )
+        self.processes, self.logs = [], []
+        for place, device in enumerate(assign_devices(number, self.settings)):
+            own = {} if device is None else {"CUDA_VISIBLE_DEVICES": device}
+            log = self.plan.path.with_name(f"worker{self.offset + place}.log")
+            command = [sys.executable, "-P", "-m", "benchmark.launch.work", str(self.plan.path)]
+            with log.open("ab") as output:
+                process = subprocess.Popen(
+                    [*command, str(self.offset + place)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    env=base | own,
+                    # All processes of a batch job get SIGUSR2, which ends those that do not handle it.
+                    preexec_fn=_ignore_signal,
+                )
+            self.processes.append(process)
+            self.logs.append(log)
 
+    @property
+    def alive(self) -> list[subprocess.Popen[bytes]]:
+        """Those that have not ended."""
+        return [process for process in self.processes if process.poll() is None]
 
-def _with_retries(
-    tasks: Sequence[Task],
-    carry_out: Callable[[Sequence[Task], bool], list[Outcome]],
-    retries: int,
-    patience: float,
-    stop: StopRequest,
-) -> list[Outcome]:
-    """Carry out all tasks, then those that are to be tried again; ``carry_out(tasks, alone)`` carries out each once."""
-    outcomes: dict[str, Outcome] = {}
-    failures: Counter[str] = Counter()
-    left, alone = list(tasks), False
-    while left and not stop.reason:
-        ended = carry_out(left, alone)
-        outcomes |= {outcome.key: outcome for outcome in ended}
-        failures.update(outcome.key for outcome in ended if outcome.state is RunState.FAILED)
-        alone = alone or any(outcome.error == NO_GPU_MEMORY for outcome in ended)
-        left = [
-            task
-            for task in left
-            if task.key in outcomes
-            and _may_try_again(outcomes[task.key], failures[task.key], retries, patience)
-        ]
-        if left and all(outcomes[task.key].state is RunState.RUNNING for task in left):
-            _wait(stop)
-            patience -= BEAT_SECONDS
-    return [outcomes[task.key] for task in tasks if task.key in outcomes]
+    def stop(self, is_urgent: Callable[[], bool] = lambda: False) -> None:
+        """Ask all to save their state, and end those that have not after ``settings.grace`` seconds."""
+        for process in self.alive:
+            process.terminate()
+        began = time.monotonic()
+        while self.alive and time.monotonic() - began < self.settings.grace and not is_urgent():
+            time.sleep(0.05)
+        for process in self.alive:
+            process.kill()
+            process.wait()
 
-
-def _may_try_again(outcome: Outcome, failures: int, retries: int, patience: float) -> bool:
-    if outcome.state is RunState.RUNNING:
-        return patience > 0
-    by_system = outcome.error in (WORKER_DIED, NO_GPU_MEMORY)
-    may_fail_again = outcome.state is RunState.FAILED and failures <= max(retries, by_system)
-    return may_fail_again or outcome.state is RunState.INTERRUPTED
-
-
-def _wait(stop: StopRequest) -> None:
-    """Let the other processes that work on runs go on for a while."""
-    began = time.monotonic()
-    while not stop.reason and time.monotonic() - began < BEAT_SECONDS:
-        time.sleep(min(0.2, BEAT_SECONDS))
-
-
-def _run_inline(tasks: Sequence[Task], work: Work, listener: Listener, request: StopRequest) -> list[Outcome]:
-    told = False
-
-    def stop() -> bool:
-        nonlocal told
-        listener.look()
-        if request.reason and not told:
-            told = True
-            listener.stopping(f"{request.reason}: the run saves its state; Ctrl-C again ends it at once")
-        return request.reason is not None
-
-    outcomes: list[Outcome] = []
-    for task in tasks:
-        if stop():
-            break
-        listener.task_started(task.key)
-        began = time.perf_counter()
-        try:
-            outcome = attempt(work, task, stop)
-        except KeyboardInterrupt:
-            if not request.urgent:
-                raise
-            message = "ended by a second Ctrl-C before it saved its state"
-            outcome = Outcome(task.key, RunState.INTERRUPTED, message, time.perf_counter() - began)
-        outcomes.append(outcome)
-        listener.task_ended(outcome)
-    return outcomes
+    def last_words(self) -> str:
+        """What those that ended badly printed last."""
+        bad = [log for log, process in zip(self.logs, self.processes, strict=True) if process.returncode]
+        lines = bad[0].read_text(errors="replace").strip().splitlines() if bad else []
+        return "\n".join(lines[-20:])

@@ -1,13 +1,26 @@
-"""How far a launch is: the states of its runs, the share of the work that is done, and the time left."""
+"""How far a launch is, read from the folders of its runs: a bar on a terminal, a line now and then elsewhere."""
 
 import contextlib
+import sys
 import time
+import uuid
 from collections import Counter
 from collections.abc import Callable, Mapping
 
-from benchmark.errors import StorageError
+from rich.console import Console
+from rich.progress import BarColumn, TextColumn
+from rich.progress import Progress as Bar
+
+from benchmark.config.schema import RunConfig
+from benchmark.errors import StorageError, printable
 from benchmark.runs.index import RunIndex
 from benchmark.runs.status import RunState
+
+LINE_SECONDS, LINE_SHARE = 10.0, 0.05
+"""Least time, and least share of the work, between two lines. Both must have passed."""
+
+LOOK_SECONDS = 1.0
+"""Time between two looks into the folders of the runs."""
 
 
 def duration(seconds: float) -> str:
@@ -19,110 +32,143 @@ def duration(seconds: float) -> str:
     return f"{seconds / 3600:.1f} h"
 
 
-def is_over(state: RunState) -> bool:
-    """Whether a run has ended, however."""
-    return state not in (RunState.RUNNING, RunState.WAITING, RunState.MISSING)
+def say(line: str) -> None:
+    """Print a line about how far runs are. They go on if it cannot be printed; the end of the command says so."""
+    with contextlib.suppress(OSError):
+        print(printable(line), flush=True)
 
 
-class Progress:
-    """States of runs, and how much of the work is left.
-
-    Work is counted in rounds of this launch: what a resumed run did before does not count. A run's folder says in which
-    round it is, on this machine and on a cluster.
+class Following:
+    """Follows the runs of a launch. A context: inside, on a terminal, the bar is shown below whatever is printed.
 
     Attributes:
-        states: Run -> state. Runs that are done or diverged at the beginning are not launched.
-        seeds: Run -> seed.
-        rounds: Run -> its rounds, of those that are launched.
-        waiting_for: What the runs that wait are waiting for, in brackets, or an empty string.
+        open: The runs that were neither finished nor given up when last looked.
+        launch: Name of the launch.
+        failed: Run -> why this launch has given it up.
+        done: Runs that have been finished since the beginning.
     """
 
     def __init__(
         self,
         index: RunIndex,
-        states: Mapping[str, RunState],
-        seeds: Mapping[str, int],
-        rounds: Mapping[str, int],
-        clock: Callable[[], float] = time.monotonic,
+        runs: Mapping[str, RunConfig],
+        console: Console,
+        *,
+        verbose: bool = False,
+        seed_ended: Callable[[int], None] | None = None,
+        names: Mapping[str, str] | None = None,
     ) -> None:
-        """``rounds`` are those of all runs."""
-        self.index, self.states, self.seeds, self.clock = index, dict(states), seeds, clock
-        self.before = Counter(state for state in states.values() if state.ended)
-        self.rounds = {key: rounds[key] for key, state in states.items() if not state.ended}
-        self.waiting_for = ""
-        self.began, self._work_began = clock(), 0.0
-        # Rounds that a run had behind it when it was first seen at work, and when it was last seen.
-        self._first: dict[str, int] = {}
-        self._last: dict[str, int] = {}
+        """Take what is to be shown.
 
-    def note(self, states: Mapping[str, RunState], waiting_for: str = "") -> None:
-        """Note the states of runs. The clock of the speed starts with the first that is at work."""
-        self.states.update(states)
-        self.waiting_for = waiting_for
-        for key in (key for key, state in states.items() if state is RunState.RUNNING):
-            self._work_began = self._work_began or self.clock()
-            status = self.index.status(key)
-            self._last[key] = 0 if status is None else status.round
-            self._first[key] = min(self._first.get(key, self._last[key]), self._last[key])
+        Args:
+            index: Of the results folder.
+            runs: All runs, those that are finished too.
+            console: Of the standard output.
+            verbose: Print a line for every run that has ended, not only if it ended badly.
+            seed_ended: Called with a seed when all its runs have ended and runs of other seeds have not.
+            names: What lines about runs call them, if not by their keys.
+        """
+        self.index = index
+        self.launch = f"{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:6]}"
+        self.open = {key: run for key, run in runs.items() if not index.has_ended(key)}
+        self.failed: dict[str, str] = {}
+        self.done: list[str] = []
+        self._total, self._before = len(runs), len(runs) - len(self.open)
+        self._verbose, self._seed_ended, self._names = verbose, seed_ended, names or {}
+        self._began, self._looked, self._told, self._told_share = time.monotonic(), 0.0, time.monotonic(), 0.0
+        self._work = sum(run.train.rounds for run in self.open.values())
+        self._bar = None
+        if sys.stdout.isatty() and console.is_interactive:
+            columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[words]}"))
+            self._bar = Bar(*columns, console=console, transient=True, refresh_per_second=1)
+            self._task = self._bar.add_task("runs", total=self._work, words="")
 
-    def look(self) -> None:
-        """Read again how far the runs at work are."""
-        running = {key: state for key, state in self.states.items() if state is RunState.RUNNING}
-        with contextlib.suppress(StorageError):  # The run itself reports it.
-            self.index.refresh(running)
-            self.note(running, self.waiting_for)
+    def __enter__(self) -> "Following":
+        before = f", {self._before} done before" if self._before else ""
+        say(f"{self._total} runs{before}, {len(self.open)} to do")
+        if self._bar:
+            self._bar.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._bar:
+            self._bar.stop()
+        counts = [f"{len(self.done)} done", *self._counts()]
+        if self.open:
+            counts.append(f"{len(self.open)} not ended")
+        before = f"{self._before} done before, " if self._before else ""
+        ended = self._total - len(self.open)
+        say(
+            f"{ended}/{self._total} runs in {duration(time.monotonic() - self._began)}: {before}{', '.join(counts)}"
+        )
+
+    def look(self, at_once: bool = False) -> None:
+        """Read what has become of the open runs, at most once a second unless ``at_once``."""
+        now = time.monotonic()
+        if not at_once and now - self._looked < LOOK_SECONDS:
+            return
+        self._looked = now
+        try:
+            self._read()
+        except StorageError as error:
+            say(f"warning: {error}")
+        self._show(now)
+
+    def _read(self) -> None:
+        finished = self.index.results.finished(self.open)
+        for key, run in list(self.open.items()):
+            failure = "" if key in finished else self.index.results.run(key).failure(self.launch)
+            if key in finished or failure:
+                del self.open[key]
+                self._ended(key, run, failure)
+
+    def _ended(self, key: str, run: RunConfig, failure: str) -> None:
+        name = self._names.get(key, key)
+        self.index.refresh([key])
+        result = self.index.result(key)
+        if not failure and (result is None or not self.index.has_ended(key)):
+            why = self.index.why(key)
+            failure = f"another command has carried it out in another way ({why}). Give the command again"
+        if failure or result is None:
+            self.failed[key] = failure
+            say(f"failed      {name}: {failure.partition(chr(10))[0]}")
+        else:
+            self.done.append(key)
+            if self._verbose or result.state is not RunState.DONE:
+                why = f": {result.message}" if result.message else ""
+                say(f"{result.state:<11} {name} ({duration(result.seconds)}){why}")
+        left = {other.seed for other in self.open.values()}
+        if self._seed_ended and run.seed not in left and left:
+            self._seed_ended(run.seed)
+
+    def _counts(self) -> list[str]:
+        diverged = sum(self.index.state(key) is RunState.DIVERGED for key in self.done)
+        counts = Counter({"diverged": diverged, "failed": len(self.failed)})
+        return [f"{number} {state}" for state, number in counts.items() if number]
+
+    def _show(self, now: float) -> None:
+        at_work = {entry.replace("/.", "/").rpartition("-")[0] for entry in self.begun}
+        rounds = sum(self.index.results.run(key).rounds() for key in at_work.intersection(self.open))
+        share = 1.0
+        if self._work:
+            left = sum(run.train.rounds for run in self.open.values()) - rounds
+            share = 1 - max(left, 0) / self._work
+        words = [
+            f"{self._total - len(self.open)}/{self._total} runs",
+            f"{100 * share:.0f} % of rounds",
+            *self._counts(),
+        ]
+        if 0 < share < 1:
+            words.append(f"about {duration((now - self._began) * (1 - share) / share)} left")
+        if self._bar:
+            self._bar.update(self._task, completed=share * self._work, words=", ".join(words))
+        elif now - self._told >= LINE_SECONDS and share - self._told_share >= LINE_SHARE:
+            self._told, self._told_share = now, share
+            say(", ".join(words))
 
     @property
-    def _left(self) -> int:
-        """Rounds to wait for. A run that has ended has none, however it ended."""
-        open_ = [key for key in self.rounds if not is_over(self.states[key])]
-        return sum(self.rounds[key] - self._last.get(key, 0) for key in open_)
-
-    @property
-    def _worked(self) -> int:
-        """Rounds that this launch has carried out."""
-        done = [key for key in self.rounds if self.states[key] is RunState.DONE]
-        unseen = sum(self.rounds[key] - self._last.get(key, 0) for key in done)
-        return unseen + sum(self._last.values()) - sum(self._first.values())
-
-    @property
-    def ended(self) -> int:
-        """Number of runs that have ended, in whatever state."""
-        return sum(map(is_over, self.states.values()))
-
-    def seeds_over(self) -> dict[int, list[bool]]:
-        """Seed, in ascending order -> whether each of its runs has ended."""
-        over: dict[int, list[bool]] = {seed: [] for seed in sorted(set(self.seeds.values()))}
-        for key, seed in self.seeds.items():
-            over[seed].append(is_over(self.states[key]))
-        return over
-
-    @property
-    def share(self) -> float:
-        """The share of the work that is done, 0 to 1."""
-        total = sum(self.rounds.values())
-        return (total - self._left) / total if total else 1.0
-
-    @property
-    def counts(self) -> Counter[RunState]:
-        """Number of runs by state."""
-        return Counter(self.states.values())
-
-    def other_counts(self) -> list[str]:
-        """Runs that are neither done nor missing: ``2 running``, ``1 failed``; diverged ones of this launch only."""
-        counts = self.counts - self.before
-        shown = [state for state in RunState if state not in (RunState.DONE, RunState.MISSING)]
-        return [f"{counts[state]} {self.name_of(state)}" for state in shown if counts[state]]
-
-    def name_of(self, state: RunState) -> str:
-        """``waiting (Priority)``: the word for a state, with what the runs that wait are waiting for."""
-        return f"{state}{self.waiting_for if state is RunState.WAITING else ''}"
-
-    def words(self) -> list[str]:
-        """``12/72 runs``, ``31 % of rounds``, ``about 2 min left``. What is left is not known before there is work."""
-        parts = [f"{self.ended}/{len(self.states)} runs", f"{100 * self.share:.0f} % of rounds"]
-        left, worked = self._left, self._worked
-        if worked and left:
-            seconds = left * (self.clock() - self._work_began) / worked
-            parts.append(f"about {duration(seconds)} left")
-        return parts
+    def begun(self) -> set[str]:
+        """The open runs that somebody has begun, one entry for each attempt: ``NAME/.seed3-ID``."""
+        names = self.index.results.names(self.open)
+        attempts = ((name, entry) for name, there in names.items() for entry in there if "-" in entry)
+        return {f"{name}/{entry}" for name, entry in attempts if ".old-" not in entry}

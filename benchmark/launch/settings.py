@@ -1,8 +1,11 @@
-"""Settings of the launchers that work on this machine."""
+"""Settings of the launchers."""
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt
+
+from benchmark.errors import ConfigError, validate, wrong
 
 
 class LocalSettings(BaseModel):
@@ -15,17 +18,6 @@ class LocalSettings(BaseModel):
         None,
         description="worker processes; null: one per GPU; without a GPU one per usable core (divided by threads)",
     )
-    gpu_gb_per_run: float | None = Field(
-        None,
-        gt=0,
-        description="GB of GPU memory that a run needs, its CUDA context included; as many runs share a GPU as fit, "
-        "and none gets more",
-    )
-    mps: bool = Field(
-        False,
-        description="whether CUDA's Multi-Process Service lets the runs that share a GPU compute at the same time; it "
-        "is started only where several runs share a GPU, and stopped after them",
-    )
     threads: PositiveInt = Field(
         1,
         description="cores for each worker; threads=NUMBER sets this and the torch threads of the runs",
@@ -35,3 +27,86 @@ class LocalSettings(BaseModel):
         description="devices to use: [cuda:0, cuda:2], [cuda] or [cpu]; null: every GPU, or the CPU if there is none",
     )
     grace: float = Field(30.0, ge=0, description="seconds to save the state of runs after Ctrl-C or SIGTERM")
+
+
+class SlurmSettings(BaseModel):
+    """How runs are carried out on a cluster. A file of ``conf/launcher`` states what differs from these defaults."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str = "slurm"
+    partition: str | None = Field(None, description="partition of the cluster; null: its default")
+    account: str | None = Field(None, description="account that is charged; null: your default account")
+    qos: str | None = Field(None, description="quality of service; null: the cluster's default")
+    constraint: str | None = Field(None, description="features that a node must have, as sbatch writes them")
+    time: PositiveInt = Field(
+        120,
+        description="time limit of a task in minutes; unfinished runs then save their state, and the task is queued "
+        "again",
+    )
+    gpus_per_job: int = Field(0, ge=0, description="GPUs of a task")
+    cpus_per_job: PositiveInt | None = Field(None, description="cores of a task; null: workers times threads")
+    mem: str | None = Field(None, description="memory of a task, like 8GB; null: the cluster's default")
+    workers: PositiveInt | None = Field(
+        None, description="runs at the same time in a task; null: one per GPU, or one without GPUs"
+    )
+    threads: PositiveInt = Field(1, description="cores of a run; threads=NUMBER sets its torch threads")
+    max_parallel: PositiveInt = Field(64, description="tasks at the same time")
+    grace: float = Field(60.0, ge=0, description="seconds that runs have to save their state")
+    signal_delay: int = Field(
+        120, ge=0, description="seconds before the time limit at which runs are told to save their state"
+    )
+    detach: bool = Field(
+        False,
+        description="whether the command returns after the submission; the same command later follows the tasks",
+    )
+    poll: float = Field(10.0, gt=0, description="seconds between two looks at the queue")
+    setup: tuple[str, ...] = Field((), description="shell lines to run before the task")
+    modules: tuple[str, ...] = Field((), description="modules to load with `module load`")
+    slurm: dict[str, Any] = Field(
+        {}, description="other parameters of sbatch by their long names: {exclusive: true, reservation: mine}"
+    )
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> "SlurmSettings":
+        """Validate plain values. Raises `ConfigError`, which names the key."""
+        settings = validate(
+            cls, values, "launcher.", after=" Set it in conf/launcher/slurm.yaml or with launcher.KEY=VALUE."
+        )
+        for key, value in (*settings.model_dump().items(), *settings.slurm.items()):
+            if not f"{key}{value}".isprintable():
+                expected = "text without line breaks or other control characters"
+                raise ConfigError(wrong("launcher", {key: value}, expected))
+        if settings.seconds_to_signal <= settings.grace:
+            saving = (settings.signal_delay + settings.grace) / 60
+            expected = f"more than the {saving:g} minutes for saving (launcher.signal_delay, launcher.grace)"
+            raise ConfigError(wrong("launcher.time", settings.time, expected))
+        return settings
+
+    @property
+    def side_by_side(self) -> int:
+        """Runs at a time in one task."""
+        return self.workers or max(1, self.gpus_per_job)
+
+    @property
+    def on_node(self) -> LocalSettings:
+        """How a task carries out its runs on its node."""
+        return LocalSettings(workers=self.side_by_side, threads=self.threads, grace=self.grace)
+
+    @property
+    def seconds_to_signal(self) -> float:
+        """Time from the beginning of a task to the signal that its time is up."""
+        return self.time * 60 - self.signal_delay
+
+    @property
+    def place(self) -> dict[str, Any]:
+        """What chooses a node, by the names of the options of sbatch."""
+        given = {
+            "partition": self.partition,
+            "account": self.account,
+            "qos": self.qos,
+            "constraint": self.constraint,
+            # Older clusters know GPUs by gres only, which then replaces the number.
+            "gpus_per_node": None if "gres" in self.slurm else self.gpus_per_job or None,
+        }
+        return {key: value for key, value in given.items() if value is not None}

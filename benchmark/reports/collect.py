@@ -10,7 +10,7 @@ from typing import Any
 
 from benchmark.config.schema import RunConfig
 from benchmark.engine.records import Record
-from benchmark.errors import ConfigError, StorageError
+from benchmark.errors import ConfigError
 from benchmark.experiments.metrics import WhichRound
 from benchmark.experiments.plan import Cells
 from benchmark.experiments.spec import TableSpec
@@ -19,31 +19,23 @@ from benchmark.reports.results import NOT_REACHED, OUTCOMES, Cell, CellRun, Tabl
 from benchmark.reports.statistics import reported_value
 from benchmark.reports.values import read_cells
 from benchmark.runs.index import RunIndex
+from benchmark.runs.result_files import DamagedError
 from benchmark.runs.status import RunState
-from benchmark.runs.store import DamagedError, read_json
 
 
-def commit_of(meta: Mapping[str, Any]) -> str:
-    """The commit of a run's meta.json, with those of the user's repositories."""
+def commit_of(made: Mapping[str, Any]) -> str:
+    """The commit of a run's code, with those of the user's repositories. ``made``: `Result.made`."""
     others = [
         f"{Path(folder).name} {commit or 'without a commit'}"
-        for folder, commit in meta.get("repositories", {}).items()
+        for folder, commit in made["repositories"].items()
     ]
-    return ", ".join([meta.get("commit") or "unknown", *others])
+    return ", ".join([made["commit"] or "unknown", *others])
 
 
 def recorded(records: Iterable[Record], split: str, metric: str) -> dict[int, float]:
     """Round -> value over the whole split."""
     names = (split, "all", metric)
     return {r.round: r.value for r in records if (r.split, r.group, r.metric) == names}
-
-
-def json_of(path: Path) -> dict[str, Any]:
-    """What a JSON file says; nothing if it is missing or damaged."""
-    try:
-        return read_json(path) or {}
-    except StorageError:
-        return {}
 
 
 def collect(spec: TableSpec, preset: str, cells: Cells, index: RunIndex) -> TableResults:
@@ -74,7 +66,7 @@ def _results(
 
 def _cell_run(spec: TableSpec, index: RunIndex, run: RunConfig, reference: RunConfig | None) -> CellRun:
     outcome: str = index.state(run.key)
-    path = f"runs/{run.key}" if index.status(run.key) else None
+    path = f"runs/{run.key}" if index.result(run.key) else None
     if reference is not None:
         outcome = max(outcome, index.state(reference.key), key=OUTCOMES.index)
     if outcome != RunState.DONE:
@@ -85,7 +77,7 @@ def _cell_run(spec: TableSpec, index: RunIndex, run: RunConfig, reference: RunCo
             return CellRun(run.seed, outcome, _value(spec, run.preset, index, run.key), path, differs)
         value = _relative_value(spec, index.records(run.key), index.records(reference.key))
     except DamagedError:
-        return CellRun(run.seed, RunState.DAMAGED, None, path)
+        return CellRun(run.seed, RunState.DIFFERS, None, path)
     return CellRun(run.seed, outcome if value is not None else NOT_REACHED, value, path, differs)
 
 

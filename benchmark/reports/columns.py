@@ -1,13 +1,14 @@
-"""Whether the runs of a column may be compared: they share data, clients, torch, threads and the type of device."""
+"""Whether the runs of a column may be compared: they share engine, data, clients, torch, threads and device."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from operator import attrgetter
 
 from benchmark.experiments.plan import Cells
-from benchmark.reports.results import OTHER_DATA, Cell, CellRun, gathered
+from benchmark.reports.results import Cell, CellRun, gathered
+from benchmark.runs.compare import COLUMN, difference
 from benchmark.runs.index import RunIndex
-from benchmark.runs.status import Status
+from benchmark.runs.status import Result, RunState
 
 Key = tuple[str, str]
 
@@ -20,11 +21,13 @@ def compared(cells: Cells, measured: Mapping[Key, Cell], index: RunIndex) -> dic
     """
     runs = {(key, run.seed): run for key, cell in measured.items() for run in cell.runs}
     for members in gathered(_with_values(cells, measured, index)).values():
-        newest = max((status for _, _, status in members), key=attrgetter("updated"))
-        by_seed = gathered((run.seed, status) for _, run, status in members)
-        for key, run, status in members:
-            newest_of_seed = max(by_seed[run.seed], key=attrgetter("updated"))
-            runs[key, run.seed] = _marked(run, status, newest, newest_of_seed)
+        newest = max((result for _, _, result in members), key=attrgetter("updated"))
+        by_seed = gathered((run.seed, result) for _, run, result in members)
+        for key, run, result in members:
+            of_seed = max(by_seed[run.seed], key=attrgetter("updated"))
+            runs[key, run.seed] = _marked(
+                run, result, newest.origin | {"partition": of_seed.origin["partition"]}
+            )
     return {
         key: replace(cell, runs=tuple(runs[key, run.seed] for run in cell.runs))
         for key, cell in measured.items()
@@ -33,25 +36,19 @@ def compared(cells: Cells, measured: Mapping[Key, Cell], index: RunIndex) -> dic
 
 def _with_values(
     cells: Cells, measured: Mapping[Key, Cell], index: RunIndex
-) -> Iterator[tuple[str, tuple[Key, CellRun, Status]]]:
-    """(what the runs to compare share, (cell, run, status)) of every run with a value."""
+) -> Iterator[tuple[str, tuple[Key, CellRun, Result]]]:
+    """(what the runs to compare share, (cell, run, result)) of every run with a value."""
     for key, planned in cells.items():
         for config, run in zip(planned.runs, measured[key].runs, strict=True):
-            status = index.status(config.key) if run.value is not None else None
-            if status is not None:
+            result = index.result(config.key) if run.value is not None else None
+            if result is not None:
                 first = planned.runs[0]  # all seeds have the same configuration
-                yield f"{planned.column} {first.dataset} {first.partition}", (key, run, status)
+                yield f"{planned.column} {first.dataset} {first.partition}", (key, run, result)
 
 
-def _marked(run: CellRun, status: Status, newest: Status, newest_of_seed: Status) -> CellRun:
-    if status.data != newest.data:
-        return replace(run, outcome=OTHER_DATA)
-    pairs = {
-        "torch": (status.torch, newest.torch),
-        "threads": (status.threads, newest.threads),
-        "device": (status.device.partition(" ")[0], newest.device.partition(" ")[0]),
-    }
-    marks = [f"{name} {here} and not {there}" for name, (here, there) in pairs.items() if here != there]
-    marks += ["other clients"] * (status.partition != newest_of_seed.partition)
-    differs = "; ".join(filter(None, [run.differs, *marks]))
-    return replace(run, differs=differs, processor=status.instructions)
+def _marked(run: CellRun, result: Result, newest: Mapping[str, object]) -> CellRun:
+    run = replace(run, processor=result.instructions)
+    if result.origin["data"] != newest["data"]:
+        return replace(run, outcome=RunState.DIFFERS)
+    other = difference(result.origin, newest, COLUMN)
+    return replace(run, differs="; ".join(filter(None, [run.differs, other])))

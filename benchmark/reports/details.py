@@ -25,7 +25,6 @@ from benchmark.experiments.tuning import COMMITTED, TunedFolder
 from benchmark.reports.collect import commit_of
 from benchmark.reports.results import CellResult, CellRun, TableResults
 from benchmark.runs.index import RunIndex
-from benchmark.runs.store import read_json
 
 POINTS = 100
 """Most points of a curve."""
@@ -36,8 +35,8 @@ STEPS = 50
 FRESH = Path("repeated")
 """The results folder in the command that repeats a cell."""
 
-ORIGIN = "commit dirty python torch numpy device threads host fingerprint partition unseen".split()
-"""What is shown of a run's meta.json."""
+ORIGIN = "dirty python torch numpy device processor threads host data partition unseen".split()
+"""What is shown of where a run comes from."""
 
 
 def pack(content: Any) -> str:
@@ -111,27 +110,26 @@ class Details:
 
     def _run(self, spec: TableSpec, run: RunConfig, result: CellRun) -> dict[str, Any]:
         """One seed: its value, what it recorded, and where it was made."""
-        content, status = self._outcome(spec, result), self.index.status(run.key)
-        if status is None or not status.ended:
-            return content | {"message": status.message.strip().partition("\n")[0] if status else ""}
+        content, found = self._outcome(spec, result), self.index.result(run.key)
+        if found is None:
+            failed = self.index.results.run(run.key).last_failure()
+            return content | {"message": failed[0].strip().partition("\n")[0] if failed else ""}
         place = run.key, spec.metric  # tables share runs
         try:
             if place not in self._recorded:
                 self._recorded[place] = self._read(spec, run.key)
         except StorageError:
             return content
-        content |= {"rounds": status.round, "seconds": round(status.seconds, 1), "other": result.differs}
+        content |= {"rounds": found.round, "seconds": round(found.seconds, 1), "other": result.differs}
         return content | self._recorded[place]
 
     def _read(self, spec: TableSpec, key: str) -> dict[str, Any]:
-        meta = read_json(self.index.results.run(key).path / "meta.json") or {}
-        self._add_partition(str(meta.get("partition", "")), meta.get("clients") or {})
-        origin = {name: meta[name] for name in ORIGIN if name in meta} | {"commit": commit_of(meta)}
+        found = self.index.results.run(key).result()
+        assert found is not None
+        about = found.made | found.origin
+        self.partitions.setdefault(about["partition"], pack(about["clients"]))
+        origin = {"commit": commit_of(about)} | {name: about[name] for name in ORIGIN}
         return {"origin": origin, **measured(spec, self.index.records(key))}
-
-    def _add_partition(self, name: str, clients: Mapping[str, Any]) -> None:
-        if name and name not in self.partitions:
-            self.partitions[name] = pack({key: clients.get(key, []) for key in ("class_names", "counts")})
 
 
 def measured(spec: TableSpec, records: Sequence[Record]) -> dict[str, Any]:
@@ -198,7 +196,7 @@ def _flat(node: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 def _environment(runs: Sequence[Mapping[str, Any]]) -> list[str]:
     """The words that set the kind of device and the number of threads of the runs, where all had the same."""
     origins = [run["origin"] for run in runs if "origin" in run]
-    devices = {str(origin.get("device", "")).partition(":")[0] for origin in origins}
+    devices = {str(origin.get("device", "")).partition(" ")[0] for origin in origins}
     threads = {origin.get("threads", 1) for origin in origins}
     words = [f"device={name}" for name in devices if name in ("cpu", "cuda")] if len(devices) == 1 else []
     return words + [f"threads={number}" for number in threads if number != 1 and len(threads) == 1]

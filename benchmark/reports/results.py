@@ -22,18 +22,13 @@ from benchmark.runs.status import RunState
 NOT_REACHED = "not reached"
 """Outcome of a finished run that never met the value of the reference row, and so has no number of rounds."""
 
-OTHER_DATA = "other data"
-"""Outcome of a finished run on other data than the newest one of its column has."""
-
 OUTCOMES: tuple[str, ...] = (
     RunState.DONE,
     NOT_REACHED,
     RunState.MISSING,
-    RunState.STALE,
-    OTHER_DATA,
+    RunState.DIFFERS,
     RunState.RUNNING,
     RunState.FAILED,
-    RunState.DAMAGED,
     RunState.DIVERGED,
 )
 """Outcomes of a run, from best to worst. A cell is called by the worst outcome of its runs."""

@@ -18,14 +18,14 @@ def run_frame(runs: Sequence[ListedRun], results: Path) -> pd.DataFrame:
     keys = differing(runs)
     rows = []
     for run in runs:
-        settings, status = run.settings, run.status
+        settings, result = run.settings, run.result
         row = {key: settings.get(key) for key in keys}
         row = {key: as_text(value) if isinstance(value, list | dict) else value for key, value in row.items()}
-        row |= {"state": str(run.state), "round": status.round if status else 0}
-        final = status.final if status else {}
+        row |= {"state": str(run.state), "round": result.round if result else 0}
+        final = result.final if result else {}
         row |= {f"{split}.{metric}": value for split, of in final.items() for metric, value in of.items()}
         rows.append(
-            row | {"seconds": status.seconds if status else 0.0, "folder": str(results / "runs" / run.key)}
+            row | {"seconds": result.seconds if result else 0.0, "folder": str(results / "runs" / run.key)}
         )
     frame = pd.DataFrame(rows)
     last = [column for column in ("seconds", "folder") if column in frame]

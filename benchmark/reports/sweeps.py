@@ -1,5 +1,6 @@
 """What comes of a sweep: ``results/sweeps/<name>/``, its table, a picture, and the words that repeat it."""
 
+import contextlib
 import io
 import json
 from collections.abc import Sequence
@@ -9,14 +10,14 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from benchmark.experiments.sweeps import COLUMN, Sweep
-from benchmark.reports.collect import collect, json_of
+from benchmark.reports.collect import collect
 from benchmark.reports.layout import as_table
 from benchmark.reports.results import TableResults
 from benchmark.reports.tables import Table
 from benchmark.reports.write import write
 from benchmark.runs.files import write_with_folder
+from benchmark.runs.folder import ResultsFolder
 from benchmark.runs.index import RunIndex
-from benchmark.runs.store import ResultsFolder
 
 WORDS = "words.json"
 """The words behind ``run -m``."""
@@ -46,8 +47,11 @@ def sweep_folder(results: ResultsFolder, name: str) -> Path:
 
 def read_words(results: ResultsFolder) -> list[list[str]]:
     """The words of all sweeps of a results folder; a damaged file counts as none."""
-    contents = [json_of(path) for path in sorted((results.root / "sweeps").glob(f"*/{WORDS}"))]
-    return [content["words"] for content in contents if "words" in content]
+    words = []
+    for path in sorted((results.root / "sweeps").glob(f"*/{WORDS}")):
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            words.append(json.loads(path.read_bytes())["words"])
+    return words
 
 
 def _picture(sweep: Sweep, results: TableResults) -> bytes:

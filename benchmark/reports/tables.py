@@ -50,11 +50,6 @@ class ColumnBlock:
         """The headings of its groups."""
         return ", ".join(group for group, _ in self.spans if group)
 
-    def part(self, start: int, stop: int) -> "ColumnBlock":
-        """Some of the columns."""
-        lines = tuple(TableLine(line.label, line.cells[start:stop], line.own) for line in self.lines)
-        return ColumnBlock(self.head, self.columns[start:stop], lines, self.groups[start:stop])
-
 
 @dataclass(frozen=True)
 class Table:

@@ -1,7 +1,6 @@
 """Writes a table as CSV, LaTeX and Markdown."""
 
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 from benchmark.reports.render import csv, latex, markdown, terminal
@@ -10,9 +9,7 @@ from benchmark.runs.files import write_with_folder
 
 RENDERERS: dict[str, Callable[[Table], str]] = {
     "csv": csv.render,
-    "wide.csv": csv.render_wide,
     "tex": latex.render,
-    "narrow.tex": partial(latex.render, layout=latex.NARROW),
     "md": markdown.render,
 }
 
@@ -27,7 +24,6 @@ def write(table: Table, folder: Path) -> str:
 
     The CSV of an analysis has rows and columns already. `StorageError` if the folder cannot be written.
     """
-    kinds = [kind for kind in RENDERERS if table.preset or kind != "wide.csv"]
-    for kind in kinds:
-        write_with_folder(folder / f"{table.name}.{kind}", RENDERERS[kind](table).encode(), durable=False)
-    return f"{folder / table.name}.{{{','.join(kinds)}}}"
+    for kind, render in RENDERERS.items():
+        write_with_folder(folder / f"{table.name}.{kind}", render(table).encode(), durable=False)
+    return f"{folder / table.name}.{{{','.join(RENDERERS)}}}"

@@ -1,7 +1,6 @@
 """From a configuration and its data to a `FederatedRun`."""
 
 import math
-import os
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
@@ -23,7 +22,6 @@ from benchmark.models.flat import FlatModel, focal_loss
 from benchmark.models.networks import build_net, network_of
 from benchmark.models.pretrained import read_weights
 from benchmark.runs.data import RunData
-from benchmark.system import GPU_MEMORY
 from benchmark.transforms.augmentation import Normalise, augmentation
 from methods.core.method import Method, asked_heads, build
 from methods.core.samples import Samples, TwoArrays
@@ -49,27 +47,13 @@ STATES_SHARE = 0.25
 """Share of a GPU's memory that clients' states may take by default. They take twice as much while they change."""
 
 
-def limit_memory(device: torch.device) -> float:
-    """Let this process use no more of a GPU than its share, whatever runs beside it. Returns the bytes it may use.
-
-    cuDNN takes another algorithm where memory is short, and with it come other bits.
-    """
-    if device.type != "cuda":
+def state_bytes(place: str | None, device: torch.device) -> float:
+    """Most bytes of clients' states on the device, by ``runtime.client_state``."""
+    if place == "host" and device.type != "cpu":
+        return 0.0
+    if place == "device" or device.type != "cuda":
         return math.inf
-    total = torch.cuda.get_device_properties(device).total_memory
-    share = os.environ.get(GPU_MEMORY)
-    if not share:
-        return total
-    fraction = min(1.0, float(share) * 1e9 / total)
-    torch.cuda.set_per_process_memory_fraction(fraction, device.index)
-    return fraction * total
-
-
-def state_bytes(place: str | None, device: torch.device, memory: float) -> float:
-    """Most bytes of clients' states on the device, by ``runtime.client_state`` and the bytes that the run may use."""
-    if device.type == "cpu" or place == "device":
-        return math.inf
-    return 0.0 if place == "host" else STATES_SHARE * memory
+    return STATES_SHARE * torch.cuda.get_device_properties(device).total_memory
 
 
 def check(config: RunConfig) -> None:
@@ -99,7 +83,6 @@ def build_run(config: RunConfig, data: RunData, stop: Callable[[], bool] = lambd
     """The federation that a configuration describes. ``stop`` is asked between clients."""
     method = build_method(config)
     device = choose_device(config.runtime.device)
-    memory = limit_memory(device)
     problem = build_problem(config, data, device)
     train, num_clients = config.train, len(data.clients)
     wanted = train.clients_per_round or num_clients
@@ -116,7 +99,7 @@ def build_run(config: RunConfig, data: RunData, stop: Callable[[], bool] = lambd
     schedule = Schedule(train.rounds, wanted, lr, train.first_round_full)
     run = FederatedRun(
         problem, method, model, train, schedule, config.seed, None, config.evaluation.measures, stop,
-        state_bytes(config.runtime.client_state, device, memory),
+        state_bytes(config.runtime.client_state, device),
     )  # fmt: skip
     if config.runtime.cuda_graphs and device.type == "cuda":
         run.clients.trainer.recorder = StepRecorder(device)

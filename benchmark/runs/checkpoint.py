@@ -2,7 +2,7 @@
 
 import errno
 import hashlib
-from collections.abc import Callable
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +11,16 @@ import torch
 from benchmark.config.schema import RunConfig
 from benchmark.errors import StorageError
 from benchmark.runs.files import write_atomically
-from benchmark.runs.store import damaged
+from benchmark.runs.result_files import DamagedError, damaged
 from benchmark.system import explain
 
+log = logging.getLogger("fedtables")
 
-def save(path: Path, content: dict[str, Any], allowed: Callable[[], object] = lambda: None) -> None:
-    """Replace the file atomically. ``allowed`` and errors as in `write_atomically`."""
+
+def save(path: Path, content: dict[str, Any]) -> None:
+    """Replace the file atomically. Errors as in `write_atomically`."""
     whole = content | {"digest": digest(content)}
-    write_atomically(path, lambda stream: torch.save(whole, stream), allowed=allowed)
+    write_atomically(path, lambda stream: torch.save(whole, stream))
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -44,14 +46,14 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def load(path: Path, config: RunConfig) -> dict[str, Any] | None:
-    """The checkpoint of a run as `read`; None if there is no file. `DamagedError` also for another run's file."""
-    if not path.exists():
+    """The checkpoint of a run; None if there is no file, or if it is damaged or another run's."""
+    try:
+        content = read(path) if path.exists() else None
+    except DamagedError as error:
+        log.warning("%s", error)
         return None
-    content = read(path)
-    hash, seed = content.get("hash"), content.get("seed")
-    if (hash, seed) != (config.hash, config.seed):
-        raise damaged(path, f"it is of configuration {hash!r}, seed {seed}")
-    return content
+    is_its_own = content and (content.get("hash"), content.get("seed")) == (config.hash, config.seed)
+    return content if is_its_own else None
 
 
 def digest(content: Any) -> str:

@@ -1,17 +1,14 @@
-"""What a run costs: the time and the memory of a round, and the operations of a network."""
+"""What a run costs: the time and the memory of a round."""
 
 import time
 from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch.utils.flop_counter import FlopCounterMode
 
-from benchmark.config.schema import NamedConfig, RunConfig
-from benchmark.models.networks import build_net
+from benchmark.config.schema import RunConfig
 from benchmark.runs.build import build_run
 from benchmark.runs.data import load_data
-from datasets.core.base import Facts
 
 
 def time_round(run: RunConfig) -> tuple[float, int]:
@@ -39,12 +36,3 @@ def _bytes(value: Any) -> int:
     if isinstance(value, Mapping):
         return sum(map(_bytes, value.values()))
     return int(getattr(value, "nbytes", 0))
-
-
-def operations(model: NamedConfig, facts: Facts) -> int:
-    """Operations of a network for one image, counted without computing them."""
-    shape = (facts.channels, facts.size, facts.size)
-    parameters = {key: value for key, value in model.parameters.items() if key not in ("pretrained", "start")}
-    with torch.device("meta"), FlopCounterMode(display=False) as counter:
-        build_net(model.name, facts.classes, shape, parameters, 0).eval()(torch.empty(1, *shape))
-    return int(counter.get_total_flops())

@@ -1,4 +1,4 @@
-"""Carries out one run to its end: rounds, records, checkpoints, status."""
+"""Carries out one run to its end: rounds, records, checkpoints, result."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import logging
 import math
+import shutil
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -16,23 +17,23 @@ from typing import Any
 import torch
 from threadpoolctl import threadpool_limits
 
-from benchmark import digests
+from benchmark.code import place_of
 from benchmark.config.schema import RunConfig
 from benchmark.engine.federation import FederatedRun
 from benchmark.engine.records import Record
 from benchmark.engine.state import Diverged, FederationState, Interrupted
-from benchmark.errors import UserError
+from benchmark.errors import StorageError, UserError
 from benchmark.runs import checkpoint
 from benchmark.runs.build import build_run
-from benchmark.runs.data import RunData, load_data
-from benchmark.runs.index import RunIndex
-from benchmark.runs.lease import Busy, LeaseLost
-from benchmark.runs.origin import meta_of, origin_of
-from benchmark.runs.status import RunResult, RunState, Status, differences
-from benchmark.runs.store import DamagedError, ResultsFolder, RunFolder, final_values
-from benchmark.runs.writer import RunWriter
-from benchmark.sources import place_of
-from benchmark.system import explain, kind_of
+from benchmark.runs.compare import CURRENT, RESUME, difference
+from benchmark.runs.data import load_data
+from benchmark.runs.files import write_atomically
+from benchmark.runs.folder import Attempt, RunFolder, publish, whole_result
+from benchmark.runs.origin import made_by, origin_of
+from benchmark.runs.result_files import final_values
+from benchmark.runs.status import Result, RunResult, RunState
+from benchmark.runs.tracker import TRACKED, Tracker
+from benchmark.system import explain
 
 log = logging.getLogger("fedtables")
 
@@ -45,103 +46,80 @@ Progress = Callable[[int, int, Sequence[Record]], object]
 Stop = Callable[[], bool]
 
 
-def work(payload: dict[str, Any], stop: Stop) -> RunResult:
-    """`execute` for a launcher. ``payload`` is a plain configuration; a user's mistake is a failure."""
-    try:
-        return execute(RunConfig.model_validate(payload), stop=stop)
-    except UserError as error:
-        return RunResult(RunState.FAILED, str(error))
+Track = Callable[[RunConfig, dict[str, Any], dict[str, Any], Path], Tracker]
+"""``track(config, origin, made, attempt)``."""
 
 
-def execute(config: RunConfig, progress: Progress = lambda *_: None, stop: Stop = lambda: False) -> RunResult:
-    """Carry out one run, or continue it, or return the outcome of a run that has ended.
+@dataclass(frozen=True)
+class Launch:
+    """What runs that are carried out together share.
 
-    The folder of the run gets all results. A failure leaves its message in status.json and its traceback in log.txt.
+    Attributes:
+        id: Its name. An error, or several deaths, end a run for one launch.
+        code: Digest of the snapshot of the code.
+        track: Begins to send a run.
+    """
+
+    id: str
+    code: str = ""
+    track: Track = lambda *_: Tracker()
+
+
+def execute(
+    config: RunConfig,
+    folder: RunFolder,
+    launch: Launch,
+    progress: Progress = lambda *_: None,
+    stop: Stop = lambda: False,
+) -> RunResult:
+    """Carry out one run that is not finished, or continue it, for the process that has the claim on it.
+
+    It works in a folder of its own, which becomes the finished run by one rename. A failure leaves its message and its
+    log there.
 
     Args:
         config: The run.
+        folder: Its place.
+        launch: What it is carried out for.
         progress: Called after every round.
         stop: Asked between clients and rounds. If it returns true, the run saves its state and returns.
 
     Raises:
         UserError: The run failed because of a user's mistake.
     """
-    results = ResultsFolder(Path(config.paths.results), config.runtime.stale).open()
-    folder = results.run(config.key)
-    try:
-        problem = _problem(results, folder)
-        if problem:
-            with folder.lease():
-                problem = _problem(results, folder)  # another process may have been faster
-                if problem:
-                    problem += f" What was there is now in {results.set_aside(config.key)}."
-        return _outcome(folder) or _execute(config, folder, progress, stop, problem)
-    except Busy as error:
-        return RunResult(RunState.RUNNING, str(error))
-    except LeaseLost as error:
-        return RunResult(RunState.INTERRUPTED, str(error))
-
-
-def _problem(results: ResultsFolder, folder: RunFolder) -> str:
-    """Why what lies in the folder cannot be used; empty if it can."""
-    try:
-        status = folder.status()
-        if status is not None and status.ended:
-            folder.check_size(status)
-            why = RunIndex(results).why_stale(status)
-            return f"It was made by {why}." if why else ""
-        if folder.config_path.exists():
-            folder.read_config()
-    except DamagedError as error:
-        return str(error)
-    return ""
-
-
-def _outcome(folder: RunFolder) -> RunResult | None:
-    """The outcome of a run that has ended."""
-    status = folder.status()
-    return RunResult(status.state, status.message) if status is not None and status.ended else None
-
-
-def _execute(config: RunConfig, folder: RunFolder, progress: Progress, stop: Stop, problem: str) -> RunResult:
     started = time.perf_counter()
-    with folder.lease() as lease, _log_file(folder):
-        writer = RunWriter(folder, lease)
+    attempt = folder.begin(config, launch.id)
+    with _log_file(attempt):
         try:
             _set_up_torch(config)
-            ended = _outcome(folder)  # by a process that had the lease before
-            if ended is not None:
-                return ended
-            if problem:
-                log.warning("%s", problem)
-            session = _open(config, writer, progress, stop, started)
+            session = _open(config, attempt, launch, progress, stop, started)
             log.info("start: %s", config.key)
-            status = session.run()
-            log.info("%s after round %d: %s", status.state, status.round, status.message)
-            messages = problem, session.restarted, status.message
-            return RunResult(status.state, " ".join(filter(None, messages)))
-        except LeaseLost as error:
-            log.warning("stopped: %s", error)
-            raise
+            result = session.run()
+            log.info("%s %s", result.state, result.message)
+            return RunResult(result.state, " ".join(filter(None, [session.restarted, result.message])))
         except Exception as error:
+            if not attempt.is_there:  # this process was suspended, and another one has taken over
+                taken = RunResult(RunState.RUNNING, "another process has taken the run over")
+                return _outcome(folder) if folder.is_finished else taken
             explained = str(error) if isinstance(error, UserError) else explain(error)
-            message = explained or _fault(error, folder.path / "log.txt")
+            message = explained or _fault(error, attempt)
             log.error("failed: %s\n%s", message, traceback.format_exc())
-            try:
-                _write_state(config, writer, RunState.FAILED, message)
-            except (UserError, OSError) as second:  # a full disk: only the caller gets the message
-                log.error("the failure could not be written to %s: %s", folder.path, second)
-            if isinstance(error, UserError):
-                raise
-            if explained is not None:
-                raise UserError(explained) from error
-            return RunResult(RunState.FAILED, message, kind_of(error))
+            attempt.end(f"failed: {message}")
+            if explained is None:
+                return RunResult(RunState.FAILED, message)
+            raise UserError(explained) from error
 
 
-def _fault(error: Exception, log_file: Path) -> str:
+def _outcome(folder: RunFolder) -> RunResult:
+    result = folder.result()
+    assert result is not None
+    return RunResult(result.state, result.message)
+
+
+def _fault(error: Exception, attempt: Attempt) -> str:
     """The message about a fault of the program or of a user's file. Its first line says all that is known."""
     first, newline, rest = f"{type(error).__name__}: {error}".partition("\n")
-    where = "; ".join(filter(None, [place_of(error), f"full log: {log_file}"]))
+    where = "; ".join(filter(None, [place_of(error), f"full log: {attempt.path / 'log.txt'}"]))
     return f"{first} ({where}){newline}{rest}"
 
 
@@ -155,29 +133,20 @@ def _set_up_torch(config: RunConfig) -> None:
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = config.precision.tf32
 
 
-def _open(config: RunConfig, writer: RunWriter, progress: Progress, stop: Stop, started: float) -> RunSession:
-    """The run with its data. Its folder then says what it is made of."""
-    writer.write_config(config)
-    _write_state(config, writer, RunState.RUNNING)
+def _open(
+    config: RunConfig, attempt: Attempt, launch: Launch, progress: Progress, stop: Stop, started: float
+) -> RunSession:
+    """The run with its data."""
     data = load_data(config)
     run = build_run(config, data, stop)
-    origin = origin_of(config, data, run)
-    writer.write_code(name for name in {**origin["code"], **origin["builder"]} if not digests.is_engine(name))
-    writer.write_meta(meta_of(config, data, origin))
-    return RunSession(config, writer, progress, stop, started, run, data, origin)
-
-
-def _write_state(config: RunConfig, writer: RunWriter, state: RunState, message: str = "") -> None:
-    """Write the state of a run that stays in the round which it had reached."""
-    before = writer.folder.status()
-    round, rounds = before.round if before else 0, config.train.rounds
-    writer.write_status(Status(state, round, rounds, message, hash=config.hash, seed=config.seed))
+    origin, made = origin_of(config, data, run), made_by(config, data, run, launch.code)
+    return RunSession(config, attempt, progress, stop, started, launch.track, run, data.ids, origin, made)
 
 
 @contextlib.contextmanager
-def _log_file(folder: RunFolder) -> Iterator[None]:
+def _log_file(attempt: Attempt) -> Iterator[None]:
     """Append the log to log.txt."""
-    handler = _LogFile(folder.path / "log.txt", delay=True)
+    handler = _LogFile(attempt.path / "log.txt", delay=True)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     handler.handleError = lambda record: None  # type: ignore[method-assign]
     logging.getLogger().addHandler(handler)
@@ -191,7 +160,7 @@ def _log_file(folder: RunFolder) -> Iterator[None]:
 
 
 class _LogFile(logging.FileHandler):
-    """Ignores a full disk; the status and the command line say what ended the run."""
+    """Ignores a full disk; the note of the attempt and the command line say what ended the run."""
 
     def emit(self, record: logging.LogRecord) -> None:
         with contextlib.suppress(OSError):  # there may be no inode left to create the file
@@ -206,39 +175,62 @@ class RunSession:
     """One process that works on one run.
 
     Attributes:
-        origin: What its numbers depend on beside the configuration, as a `Status` says it.
-        restarted: Why the checkpoint of a process before is not used; empty if it is, or if there is none.
+        ids: The clients' numbers in the partition.
+        origin, made: As a `Result` says them.
+        restarted: Why no checkpoint of a process before is used; empty if one is, or if there is none.
+        parts: What differed between this process and the one before, if both were asked for (``stale=keep``).
     """
 
     config: RunConfig
-    writer: RunWriter
+    attempt: Attempt
     progress: Progress
     stop: Stop
     started: float
+    track: Track
     federation: FederatedRun
-    data: RunData
+    ids: list[int]
     origin: dict[str, Any]
+    made: dict[str, Any]
     restarted: str = ""
+    parts: str = ""
     pending: list[Record] = field(default_factory=list)
     written_at: float = 0.0
+    has_checkpoint: bool = False
+    result: Result | None = None
 
-    def run(self) -> Status:
-        """Carry out all remaining rounds and return the final status, which is already written."""
-        run, config = self.federation, self.config
+    def run(self) -> RunResult:
+        """Carry out all remaining rounds, and publish the result."""
+        whole = self._whole()
+        if whole is not None:
+            return whole
         state = self._resume()
+        tracker = self.track(self.config, self.origin, self.made, self.attempt.path)
+        try:
+            result = self._rounds(state, tracker)
+        except Exception:
+            tracker.end(RunState.FAILED)
+            raise
+        tracker.end(result.state, self.result)
+        return result
+
+    def _rounds(self, state: FederationState, tracker: Tracker) -> RunResult:
+        run, config = self.federation, self.config
         self.progress(state.round, config.train.rounds, [])
         last: list[Record] = []
         try:
-            if not self.writer.records_bytes:
-                self._record(run.evaluate(state))
+            if not self.attempt.size:
+                records = run.evaluate(state)
+                self._record(records)
+                tracker.log(records)
             while state.round < config.train.rounds:
                 state, report = run.run_round(state)
-                records = report.records(self.data.ids)
+                records = report.records(self.ids)
                 ended = state.round == config.train.rounds
                 if ended or state.round % config.evaluation.every == 0:
                     last = run.evaluate(state)
                     records += last
                 self._record(records)
+                tracker.log(records)
                 self.progress(state.round, config.train.rounds, records)
                 if not ended and state.round % config.runtime.checkpoint_every == 0:
                     self._checkpoint(state)
@@ -248,58 +240,69 @@ class RunSession:
             last = last or run.evaluate(state)
         except Interrupted:
             self._checkpoint(state)
-            message = "stopped; give the same command to continue"
-            status = self._status(RunState.INTERRUPTED, state.round, message)
-            self.writer.write_status(status, durable=True)
-            return status
+            self.attempt.end("stopped")
+            return RunResult(
+                RunState.MISSING, f"stopped after round {state.round}; the same command goes on from there"
+            )
         except Diverged as error:
             return self._end(RunState.DIVERGED, state, str(error), [])
         return self._end(RunState.DONE, state, "", last)
 
+    def _whole(self) -> RunResult | None:
+        """Publish an attempt whose process died, or sleeps, between its last write and the rename; its result."""
+        run, runtime = self.attempt.run, self.config.runtime
+        for path in run.attempts():
+            result = whole_result(path)
+            keeps = runtime.stale == "keep"
+            if result is not None and (keeps or not difference(result.origin, self.origin, CURRENT)):
+                with contextlib.suppress(StorageError):  # another process may be faster
+                    publish(path, run, runtime.keep_checkpoint)
+                    return RunResult(result.state, result.message)
+        return None
+
     def _resume(self) -> FederationState:
-        """The state to start from. The writer then has the records that belong to it."""
-        run, writer = self.federation, self.writer
-        saved = self._same_origin(self._checkpoint_before())
-        if saved is not None and not writer.start_records(saved["records_bytes"], saved["records_sha256"]):
-            # After a power failure the checkpoint may be on the disk while the records before it are not.
-            log.warning("the records are not those that the checkpoint counts: the run starts again")
-            saved = None
-        if saved is None:
-            writer.start_records()
-            return run.initial_state()
-        # Another version of a library may build the same model with other tensors.
-        run.layout.require_same(saved["layout"], f"checkpoint {writer.folder.checkpoint_path}")
-        self.started -= saved["seconds"]  # the seconds of earlier processes count too
-        log.info("resumed after round %d", saved["state"]["round"])
-        return run.restored(saved["state"])
-
-    def _same_origin(self, saved: dict[str, Any] | None) -> dict[str, Any] | None:
-        """The checkpoint, if its numbers were made as this process makes them, or if the user asks for a mixture."""
-        if saved is None:
-            return None
-        before = saved["origin"]
-        other = ", ".join(differences(before, self.origin))
-        if other and self.config.runtime.stale == "rerun":
-            self.restarted = (
-                f"It had stopped after round {saved['state']['round']} and has started again, because these are others "
-                f"now: {other}. runtime.stale=keep would have gone on, with a mark in tables."
-            )
+        """The state to start from. The attempt then has the records that belong to it."""
+        run = self.federation
+        others = [path for path in self.attempt.run.attempts() if path != self.attempt.path]
+        saved = [
+            (found, path)
+            for path in others
+            if (found := checkpoint.load(path / "checkpoint.pt", self.config))
+        ]
+        for content, path in sorted(saved, key=lambda one: -one[0]["state"]["round"]):
+            other = difference(content["origin"], self.origin, RESUME)
+            if other and self.config.runtime.stale == "rerun":
+                self.restarted = (
+                    f"It had stopped after round {content['state']['round']} and has started again, because these are "
+                    f"others now: {other}. runtime.stale=keep would have gone on, with a mark in tables."
+                )
+            elif self._adopt(content, path):
+                # Another version of a library may build the same model with other tensors.
+                run.layout.require_same(content["layout"], f"checkpoint {path / 'checkpoint.pt'}")
+                before = content["parts"].split("; ")
+                self.parts = "; ".join(filter(None, dict.fromkeys([*before, other])))
+                self.started -= content["seconds"]  # the seconds of earlier processes count too
+                self.restarted = ""
+                log.info("resumed after round %d", content["state"]["round"])
+                return run.restored(content["state"])
+        if self.restarted:
             log.warning("%s", self.restarted)
-            return None
-        mixed, processors = (dict.fromkeys(before.get(key, "").split("; ")) for key in ("mixed", "processor"))
-        self.origin["mixed"] = "; ".join(filter(None, {**mixed, other: None}))
-        self.origin["processor"] = "; ".join(filter(None, {**processors, self.origin["processor"]: None}))
-        return saved
+        return run.initial_state()
 
-    def _checkpoint_before(self) -> dict[str, Any] | None:
-        """The checkpoint of the process before. A damaged one is set aside."""
-        path = self.writer.folder.checkpoint_path
+    def _adopt(self, content: dict[str, Any], path: Any) -> bool:
+        """Copy checkpoint and records of another attempt, whose process may only sleep; whether all are there."""
         try:
-            return checkpoint.load(path, self.config)
-        except DamagedError as error:
-            place = path.replace(path.with_name("checkpoint.damaged.pt"))
-            log.warning("%s The run starts again; the file is now %s", error, place)
-            return None
+            lines = (path / "records.jsonl").read_bytes()[: content["records_bytes"]]
+            whole = (path / "checkpoint.pt").read_bytes()
+        except FileNotFoundError:
+            return False
+        if hashlib.sha256(lines).hexdigest() != content["records_sha256"]:
+            return False  # after a power failure the checkpoint may be on the disk while the records are not
+        write_atomically(self.attempt.path / "checkpoint.pt", whole)
+        if (path / TRACKED).exists():
+            shutil.copyfile(path / TRACKED, self.attempt.path / TRACKED)
+        self.attempt.start(lines)
+        return True
 
     def _record(self, records: Sequence[Record]) -> None:
         """Collect records. They are written once a second, because a file server is slow to open a file."""
@@ -308,45 +311,47 @@ class RunSession:
             self._write_records()
 
     def _write_records(self) -> None:
-        """Write the collected records."""
-        self.writer.lease.check()
-        self.writer.append_records(self.pending)
+        self.attempt.append(self.pending)
         self.pending, self.written_at = [], time.monotonic()
 
     def _checkpoint(self, state: FederationState) -> None:
         self._write_records()
+        self.attempt.sync_records()
         content = {
             "hash": self.config.hash,
             "seed": self.config.seed,
             "layout": self.federation.layout.to_list(),
             "origin": self.origin,
+            "parts": self.parts,
             "state": state.to_dict(),
             "seconds": time.perf_counter() - self.started,
+            "records_bytes": self.attempt.size,
+            "records_sha256": self.attempt.sha256.hexdigest(),
         }
-        self.writer.save_checkpoint(content)
-        self.writer.write_status(self._status(RunState.RUNNING, state.round))
+        checkpoint.save(self.attempt.path / "checkpoint.pt", content)
+        if not self.has_checkpoint:  # what others left is of no more use
+            self.attempt.run.remove_attempts(but=self.attempt.path)
+            self.has_checkpoint = True
 
-    def _status(self, state: RunState, round: int, message: str = "", **more: Any) -> Status:
-        config, seconds = self.config, float(f"{time.perf_counter() - self.started:.2f}")
-        more |= {"seconds": seconds, "hash": config.hash, "seed": config.seed}
-        return Status(state, round, config.train.rounds, message, **more)
-
-    def _end(self, outcome: RunState, state: FederationState, message: str, last: list[Record]) -> Status:
+    def _end(self, outcome: RunState, state: FederationState, message: str, last: list[Record]) -> RunResult:
         self._write_records()
         if self.config.runtime.keep_checkpoint:
             self._checkpoint(state)
         model = state.w.cpu().numpy().tobytes() + state.buffers.cpu().numpy().tobytes()
-        writer = self.writer
-        status = self._status(
-            outcome,
-            state.round,
-            message,
-            records_bytes=writer.records_bytes,
-            records_sha256=writer.records_sha256.hexdigest(),
-            model_sha256=hashlib.sha256(model).hexdigest(),
+        self.result = Result(
+            state=outcome,
+            message=message,
+            round=state.round,
+            seconds=round(time.perf_counter() - self.started, 2),
+            hash=self.config.hash,
+            seed=self.config.seed,
             final=final_values(last, state.round),
-            files=writer.files,
-            **self.origin,
+            records_bytes=self.attempt.size,
+            records_sha256=self.attempt.sha256.hexdigest(),
+            model_sha256=hashlib.sha256(model).hexdigest(),
+            origin=self.origin,
+            made=self.made,
+            parts=self.parts,
         )
-        writer.publish(status, self.config.runtime.keep_checkpoint)
-        return status
+        self.attempt.publish(self.result, self.config.runtime.keep_checkpoint)
+        return RunResult(outcome, message)

@@ -15,7 +15,6 @@ def write_atomically(
     path: Path,
     content: bytes | Callable[[IO[bytes]], object],
     durable: bool = True,
-    allowed: Callable[[], object] = lambda: None,
 ) -> None:
     """Write a file so that a reader sees either the old content or the new one.
 
@@ -23,22 +22,20 @@ def write_atomically(
         path: The file.
         content: Its content, or a function that writes it to a stream.
         durable: Whether it is on the disk when this returns.
-        allowed: Called when all is written, before the file gets its name. If it raises, the old file stays.
 
     Raises:
         StorageError: The disk is full or the folder cannot be written. The old file stays.
     """
     try:
-        with replacing(path) as temporary:
-            with temporary.open("xb") as stream:  # never through a link that has this name
-                if callable(content):
-                    content(stream)
-                else:
-                    stream.write(content)
-                stream.flush()
-                if durable:
-                    os.fsync(stream.fileno())
-            allowed()
+        # "x": never through a link that has this name.
+        with replacing(path) as temporary, temporary.open("xb") as stream:
+            if callable(content):
+                content(stream)
+            else:
+                stream.write(content)
+            stream.flush()
+            if durable:
+                os.fsync(stream.fileno())
     except (OSError, RuntimeError) as error:
         # torch.save raises a RuntimeError while it handles the OSError of a failed write.
         cause = error if isinstance(error, OSError) else error.__context__

@@ -10,8 +10,8 @@ import yaml
 from benchmark.config.schema import GROUPS, RunConfig
 from benchmark.errors import ConfigError, nearest
 from benchmark.runs.index import RunIndex
-from benchmark.runs.status import RunState, Status
-from benchmark.runs.store import DamagedError
+from benchmark.runs.result_files import DamagedError
+from benchmark.runs.status import Result, RunState
 
 STATE = "state"
 NAMES = {"format", *(f"{group}.name" for group in GROUPS)}
@@ -20,12 +20,12 @@ NAMES = {"format", *(f"{group}.name" for group in GROUPS)}
 
 @dataclass(frozen=True)
 class ListedRun:
-    """A run that has a folder. ``status`` is None before it has begun."""
+    """A run that has a folder. ``result`` is None before it is finished."""
 
     key: str
     config: RunConfig
     state: RunState
-    status: Status | None
+    result: Result | None
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -68,7 +68,7 @@ def listed(index: RunIndex, keys: Iterable[str]) -> list[ListedRun]:
         except DamagedError as error:
             index.problems[key] = str(error)
             continue
-        runs.append(ListedRun(key, config, index.state(key), index.status(key)))
+        runs.append(ListedRun(key, config, index.state(key), index.result(key)))
     return runs
 
 

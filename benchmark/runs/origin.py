@@ -1,4 +1,4 @@
-"""What the numbers of a run depend on beside its configuration, and what else is noted about their origin."""
+"""What the numbers of a run depend on beside its configuration, and what else is noted about how it was made."""
 
 import os
 import platform
@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmark import digests
+from benchmark import code
 from benchmark.config.schema import RunConfig
 from benchmark.engine.federation import FederatedRun
 from benchmark.runs.data import RunData
 from benchmark.system import processor
+from datasets.core.registry import get as get_dataset
 from partitions.core.registry import get as get_scheme
 
 LIMITS = ("ATEN_CPU_CAPABILITY", "MKL_CBWR", "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA")
@@ -20,50 +21,42 @@ LIMITS = ("ATEN_CPU_CAPABILITY", "MKL_CBWR", "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU
 
 
 def origin_of(config: RunConfig, data: RunData, run: FederatedRun) -> dict[str, Any]:
-    """What the numbers of this process depend on beside the configuration, as a `Status` says it."""
-    device, dataset = run.problem.images.device, data.dataset
+    """What bits depend on. ``code`` has the digests of the run's own files by name; ``data`` is a fingerprint."""
+    device = run.problem.images.device
     limits = [f"{name}={os.environ[name]}" for name in LIMITS if os.environ.get(name)]
     gpu = torch.cuda.get_device_name(device) if device.type == "cuda" else ""
-    rules = [type(rule) for rule in run.method.rules]
+    parts = [*(type(rule) for rule in run.method.rules), get_scheme(config.partition.name)]
     return {
-        "code": digests.own(*rules, get_scheme(config.partition.name)),
-        "engine": digests.engine(),
-        "data": dataset.fingerprint,
+        "code": code.own(*parts, modules=[get_dataset(config.dataset.name).builder.__module__]),
+        "engine": code.engine(),
+        "data": data.dataset.fingerprint,
         "partition": data.partition.digest,
         "torch": str(torch.__version__),
         "threads": torch.get_num_threads(),
         "dispatch": " ".join([torch.backends.cpu.get_cpu_capability(), *limits]),
         "device": f"{device.type} {gpu}".strip(),
-        "processor": gpu or processor(),
-        "prepared": str(dataset.folder),
-        "builder": dict(dataset.code),
     }
 
 
-def meta_of(config: RunConfig, data: RunData, origin: dict[str, Any]) -> dict[str, Any]:
-    """The content of meta.json."""
-    files = {*origin["code"], *origin["builder"], *digests.engine_files()}
-    uncommitted = digests.not_committed(files)
-    same = ("torch", "threads", "dispatch", "device", "processor")
+def made_by(config: RunConfig, data: RunData, run: FederatedRun, snapshot: str) -> dict[str, Any]:
+    """Where and by which code a run is carried out. ``snapshot``: digest of the code's snapshot."""
+    device = run.problem.images.device
+    gpu = torch.cuda.get_device_name(device) if device.type == "cuda" else ""
+    about = code.made_by()
     return {
-        "commit": digests.commit(),
-        "repositories": digests.commits(files),
-        "dirty": bool(uncommitted),
-        "uncommitted": sorted(uncommitted),
+        **about,
+        "code": about["code"] or snapshot,
         "python": platform.python_version(),
         "numpy": np.__version__,
         "host": socket.gethostname(),
-        **{name: origin[name] for name in same},
-        "preset": config.preset,
-        "dataset": data.dataset.name,
-        "fingerprint": data.dataset.fingerprint,
-        "partition": data.partition.id,
-        "clients": {
-            "class_names": list(data.dataset.classes),
-            "counts": data.partition.counts.tolist(),
-            "num_samples": data.partition.num_samples,
-        },
+        "processor": gpu or processor(),
+        "prepared": str(data.dataset.folder),
         "unseen": list(data.unseen),
         "note": data.dataset.note,
+        "clients": {
+            "class_names": list(data.dataset.classes),
+            "attribute_names": list(data.dataset.attributes),
+            "counts": data.partition.counts.tolist(),
+        },
         "label": config.method.get("label", config.method.get("name", "")),
     }

@@ -17,7 +17,7 @@ import numpy as np
 from rich.console import Console
 from rich.progress import track
 
-from benchmark import digests
+from benchmark import code
 from benchmark.system import usable_cores
 from datasets.core.base import PARTS, RawDataset, Split
 from datasets.core.images import BadImage, Files, ListedDataset, ToSquare
@@ -39,7 +39,7 @@ def decode_into(listed: ListedDataset, folder: Path, name: str) -> RawDataset:
     """
     paths = (str(path.absolute()) for path in (*listed.train.paths, *listed.test.paths))
     signature = folder / "signature"
-    content = digests.of([repr(listed.decode), listed.shape, stats(Path("/"), paths)])
+    content = code.of([repr(listed.decode), listed.shape, stats(Path("/"), paths)])
     if not signature.exists() or signature.read_text() != content:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)

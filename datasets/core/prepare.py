@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from filelock import FileLock
 
-from benchmark import digests
+from benchmark import code
 from benchmark.system import replacing
 from datasets.core import raw
 from datasets.core.arrays import NAMES, channel_moments, fingerprint
@@ -97,7 +97,7 @@ def locate(
     if isinstance(parsed, UserFileOptions) or not getattr(parsed, "strict", True):
         # Without known counts and checksums two roots may hold different data under the same name.
         identity["root"] = str(top.resolve())
-    return Location(entry, parsed, top, prepared / f"{name}-{digests.of(identity)[:16]}", identity)
+    return Location(entry, parsed, top, prepared / f"{name}-{code.of(identity)[:16]}", identity)
 
 
 def load(
@@ -152,7 +152,7 @@ def check(place: Location, whole: bool = True) -> Dataset | None:
 
 def _why_stale(folder: Path, marker: dict[str, Any], root: Path, whole: bool = False) -> str:
     """What has changed since the set in the folder was prepared, of its builder's code and its raw files."""
-    if files := digests.changed(marker["code"]):
+    if files := code.changed(marker["code"]):
         return f"the code of its builder has changed ({', '.join(files)})"
     why, notes = raw.difference(root, marker["raw"], whole)
     if notes != marker["raw"]:
@@ -266,7 +266,7 @@ def _write(folder: Path, place: Location, built: RawDataset, notes: raw.Notes) -
         sizes[name] = path.stat().st_size
     marker = {
         "identity": place.identity,
-        "code": digests.builder(place.entry.builder.__module__),
+        "code": code.builder(place.entry.builder.__module__),
         "root": str(place.root),
         "raw": notes,
         "fingerprint": fingerprint(data),

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from benchmark import digests
+from benchmark import code
 from datasets.core.base import Built
 from datasets.core.folders import listing
 from datasets.core.images import SUFFIXES, ListedDataset
@@ -62,5 +62,5 @@ def difference(root: Path, notes: Notes, whole: bool = False) -> tuple[str, Note
 
 def _digest(path: Path) -> str:
     if not path.is_dir():
-        return digests.of_file(path)
-    return digests.of([name for name in listing(path) if name.lower().endswith(("/", ".npy", *SUFFIXES))])
+        return code.of_file(path)
+    return code.of([name for name in listing(path) if name.lower().endswith(("/", ".npy", *SUFFIXES))])

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmark import digests
+from benchmark import code
 from benchmark.errors import wrong
 from benchmark.heterogeneity import class_counts, group_counts, six_metrics
 from partitions.core.base import IntArray, PartitionError, Population
@@ -39,7 +39,7 @@ class Partition:
     @property
     def id(self) -> str:
         """``<scheme>-<12 digits of the hash of the identity>``."""
-        return f"{self.identity['scheme']}-{digests.of(self.identity)[:12]}"
+        return f"{self.identity['scheme']}-{code.of(self.identity)[:12]}"
 
     @property
     def sizes(self) -> IntArray:

@@ -14,7 +14,7 @@ from benchmark.engine.records import Record
 from benchmark.errors import ConfigError
 from benchmark.experiments.plan import plan
 from benchmark.experiments.tables import spec_called
-from benchmark.runs.store import ResultsFolder
+from benchmark.runs.folder import ResultsFolder
 
 
 def options(folder: Path, **values: str) -> CurvesOptions:

@@ -16,7 +16,7 @@ from benchmark.experiments.figures import FIGURE_FOLDER, load_figure
 from benchmark.experiments.plan import plan
 from benchmark.experiments.spec import TableSpec
 from benchmark.experiments.tables import spec_called
-from benchmark.runs.store import ResultsFolder
+from benchmark.runs.folder import ResultsFolder
 
 ROWS, COLUMNS = ("fedavg", "fedprox", "scaffold", "moon"), ("fmnist/p10c2", "cmnist_gsc")
 FMNIST, CMNIST = "FMNIST P10C2", "CMNIST GSC, worst group"
@@ -39,13 +39,13 @@ def specs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, TableSpe
 def carry_out(spec: TableSpec, folder: Path, rows: tuple[str, ...] = ROWS) -> None:
     """Lay down the runs of two seeds, but for one of MOON on CMNIST."""
     results = ResultsFolder(folder).open()
-    origin = {"processor": "one", "threads": 2}
+    how: dict[str, Any] = {"origin": {"threads": 2}, "made": {"commit": "abc", "processor": "one"}}
     for (row, column), cell in plan(spec.cut(rows, COLUMNS), "quick", range(2)).items():
         for run, value in zip(cell.runs, REACHED[row], strict=True):
             metric: Any = spec.of_column(column).metric
             done: dict[str, Any] = {"final": {"test": {metric: value}}} if value else {"state": "diverged"}
             if (row, column, run.seed) != ("moon", "cmnist_gsc", 1):
-                finish(results, run, **done, seconds=1.5, origin=origin, meta={"commit": "abc"})
+                finish(results, run, **done, seconds=1.5, **how)
 
 
 def options(folder: Path, **changes: Any) -> LeaderboardOptions:
@@ -106,7 +106,7 @@ def test_a_version_is_frozen_once_and_joined_by_another_method(
     assert numbers[f"{CMNIST} difference"] == 15 and round(numbers[f"{CMNIST} low"], 2) == -48.53
     assert yaml.safe_load((folder / "tuned.yaml").read_text())["cells"] == {}
     text = (folder / "commands.md").read_text()
-    assert "commit: abc." in text and "processor: one." in text and "freeze=2026-01-31" in text
+    assert "commit: abc." in text and "processor: one AVX2." in text and "freeze=2026-01-31" in text
     index = (first / "leaderboard" / "README.md").read_text()
     assert "| [2026-01-31](2026-01-31/commands.md) | quick | 4 | 2 | 15 | abc |" in index
     with pytest.raises(ConfigError, match=r"freeze: got '2026-01-31'; expected a date without a version"):

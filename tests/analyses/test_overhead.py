@@ -12,11 +12,11 @@ from finished_runs import finish
 from benchmark.analyses.overhead import COSTS, OverheadOptions, overhead, split
 from benchmark.config.schema import RunConfig
 from benchmark.engine.records import Record
-from benchmark.errors import ConfigError, StorageError
+from benchmark.errors import ConfigError
 from benchmark.experiments.plan import plan
 from benchmark.experiments.tables import spec_called
 from benchmark.reports.tables import Table
-from benchmark.runs.store import ResultsFolder
+from benchmark.runs.folder import ResultsFolder
 
 K, KAPPA, ROUNDS, SIZES = 24, 9, 25, [10] * 24
 
@@ -39,7 +39,7 @@ def cost(rounds: Iterable[int], **values: float) -> list[Record]:
     return [Record(t, "cost", "all", metric, value) for t in rounds for metric, value in values.items()]
 
 
-META = {"clients": {"counts": [[size] for size in SIZES]}}
+MADE = {"clients": {"counts": [[size] for size in SIZES]}}
 
 
 def write(
@@ -49,7 +49,7 @@ def write(
     for config in (runs(row)[seed] for seed in seeds):
         assert config.train.rounds == ROUNDS
         everything = [Record(ROUNDS, "test", "all", "loss", 1.0), *records]
-        finish(ResultsFolder(folder).open(), config, everything, state=state, meta=META)
+        finish(ResultsFolder(folder).open(), config, everything, state=state, made=MADE)
 
 
 def report(folder: Path, **values: Any) -> tuple[Table, pd.DataFrame]:
@@ -101,9 +101,6 @@ def test_costs(tmp_path: Path) -> None:
         assert numbers(lines.loc[label]) == said
     assert set(lines["runs"]) == {"3 of 3"} and lines["scalars once"].notna().all()
     assert not any("python -m benchmark" in note.lines[0] for note in table.notes)
-    (ResultsFolder(tmp_path).run(runs("powd")[1].key).path / "meta.json").write_text("{}")
-    with pytest.raises(StorageError, match=r"seed1/meta\.json: has no sizes of clients"):
-        report(tmp_path)
 
 
 def test_mean_over_the_seeds_that_are_done(tmp_path: Path) -> None:

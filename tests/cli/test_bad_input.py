@@ -12,10 +12,9 @@ from typing import Any
 import pandas as pd
 import pytest
 from command_line import FAKE_RUN, footprint, numbers
-from tiny_runs import tiny
+from tiny_runs import carry_out, tiny
 
-from benchmark.runs.execute import execute
-from benchmark.runs.store import ResultsFolder
+from benchmark.runs.folder import ResultsFolder
 
 SHOW = ("partition", "show", *(word.removeprefix("+") for word in FAKE_RUN[1:-2]))
 
@@ -24,7 +23,7 @@ SHOW = ("partition", "show", *(word.removeprefix("+") for word in FAKE_RUN[1:-2]
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A results folder with one finished run."""
     results = tmp_path_factory.mktemp("finished") / "results"
-    assert execute(tiny(results))[0] == "done"
+    assert carry_out(tiny(results)).state == "done"
     return results
 
 
@@ -124,14 +123,17 @@ def test_data_and_a_cache_that_cannot_be_written(
 
 def test_results_of_another_version(refused: Any, cli: Any, tmp_path: Path) -> None:
     ResultsFolder(Path("old")).open()
-    Path("old/runs/FORMAT").write_text("0\n")
+    Path("old/FORMAT").write_text("0\n")
     for words in (
         [*FAKE_RUN, "results=old"],
         ["table", "name=feddiverse_table3", "results=old"],
         ["status", "name=feddiverse_table3", "results=old"],
     ):
-        refused(words, "old", "format", "0", "paths.results")
-    assert [path.name for path in Path("old/runs").iterdir()] == ["FORMAT"]
+        refused(words, "old", "format", "0", "results=FOLDER")
+    assert [path.name for path in Path("old").iterdir()] == ["FORMAT"]
+    Path("old/runs").mkdir()
+    Path("old/FORMAT").rename("old/runs/FORMAT")  # as versions before this one had it
+    refused(["status", "results=old"], "old", "format", "0")
 
 
 def test_folders_that_cannot_be_written(refused: Any, cli: Any, toy: Any) -> None:
@@ -148,13 +150,14 @@ def test_folders_that_cannot_be_written(refused: Any, cli: Any, toy: Any) -> Non
 def test_a_run_that_is_at_work_or_damaged(refused: Any, cli: Any) -> None:
     words = [*FAKE_RUN, "seed=3"]
     assert cli(*words).code == 0
-    path = next(Path("results/runs").glob("*/seed3/status.json"))
-    whole = path.read_text()
-    path.write_text(whole[:50])
-    code, _, err = cli(*words)
-    assert code == 0 and f"{path}: damaged" in err and "is now in results/set_aside/" in err
-    path.unlink()
-    with ResultsFolder(Path("results")).run(f"{path.parent.parent.name}/seed3").lease():
+    path = next(Path("results/runs").glob("*/seed3/result.json"))
+    path.write_text(path.read_text()[:50])
+    code, out, _ = cli(*words)
+    moved = path.parent.with_name(".seed3.old-1")
+    assert code == 0 and f"{path}: damaged" in out and f"is now in {moved}" in out
+    folder = ResultsFolder(Path("results")).run(f"{path.parent.parent.name}/seed3")
+    folder.move_away()
+    with folder.claimed():
         refused(words, "another process")
 
 
@@ -184,11 +187,11 @@ def test_nan_in_a_run(cli: Any, toy: Any) -> None:
     toy(rows=[HOT, FINE])
     code, _, err = cli("table", "seeds=2", "launcher=inline")
     assert code == 0, err
-    states = [json.loads(path.read_text()) for path in Path("results/runs").glob("*/*/status.json")]
-    assert sorted(status["state"] for status in states) == ["diverged"] * 4 + ["done"] * 4
-    for status in states:
-        if status["state"] == "diverged":
-            assert "round 0" in status["message"] and "finite" in status["message"]
+    results = [json.loads(path.read_text()) for path in Path("results/runs").glob("*/seed*/result.json")]
+    assert sorted(result["state"] for result in results) == ["diverged"] * 4 + ["done"] * 4
+    for result in results:
+        if result["state"] == "diverged":
+            assert "round 0" in result["message"] and "finite" in result["message"]
     frame = toy_csv()
     assert set(frame.loc["hot"]["status"]) == {"diverged"}
     assert set(frame.loc["hot"]["mean"]) == {""}
@@ -202,7 +205,7 @@ def test_a_run_that_fails_costs_only_itself(cli: Any, toy: Any) -> None:
     for _ in range(2):  # the same command tries the failed ones again, and only those
         code, out, err = cli("table", "seeds=1", "launcher=inline")
         assert code == 1
-        assert err.count("failed: ") == err.count("train.clients_per_round: ") == 2 and "50" in err
+        assert out.count("\nfailed ") == out.count("train.clients_per_round: ") == 2 and "50" in out
         assert "Traceback" not in out + err
         frame = toy_csv()
         assert set(frame.loc["many"]["status"]) == {"failed"}

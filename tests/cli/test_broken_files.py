@@ -79,7 +79,7 @@ def test_a_broken_file_concerns_its_own_runs_only(
     toy(rows=[{"key": "mine", "label": "Mine", "method": mine}, FINE])
     code, out, err = cli("table", "seeds=1", "launcher=inline")
     assert (
-        code == 1 and err.count("failed: ") == err.count("methods/mine.py: ") == 2 and "Traceback" not in err
+        code == 1 and out.count("\nfailed ") == out.count("methods/mine.py: ") == 2 and "Traceback" not in err
     )
     assert "toy_table1: 2 done, 2 failed" in out
     code, out, err = cli("list", "rules")

@@ -1,7 +1,6 @@
 """Every command on its way from words to files."""
 
 import json
-import os
 import shutil
 from importlib.util import spec_from_file_location
 from pathlib import Path
@@ -15,13 +14,12 @@ from edited_code import Edit, edited  # noqa: F401
 
 from benchmark import paths
 from benchmark.__main__ import main
-from benchmark.cli import COMMANDS
+from benchmark.cli import COMMANDS, GONE
 from benchmark.config.compose import group_names
-from benchmark.runs.store import ResultsFolder
 
 
-def statuses(results: Path) -> list[dict[str, Any]]:
-    return [json.loads(path.read_text()) for path in sorted(results.glob("runs/*/*/status.json"))]
+def states(results: Path) -> list[str]:
+    return [json.loads(path.read_text())["state"] for path in results.glob("runs/*/seed*/result.json")]
 
 
 # What there is -----------------------------------------------------------------------------------------------------
@@ -43,7 +41,7 @@ def test_list(cli: Any) -> None:
 def test_usage(cli: Any) -> None:
     code, out, _ = cli("--help")
     assert code == 0
-    for command in ("run", "table", "status", "list", "data", "partition", "bench"):
+    for command in ("run", "table", "status", "list", "data", "partition"):
         assert f"\n  {command} " in out
     assert cli() == (2, out, "")
 
@@ -59,6 +57,11 @@ def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]
     assert shown.out.startswith(f"usage: python -m benchmark {command.split()[0]} ")
 
 
+@pytest.mark.parametrize("command", GONE)
+def test_commands_of_earlier_versions_name_what_takes_their_place(refusal: Any, command: str) -> None:
+    assert GONE[command] in refusal([command, "paper=fedmr"], command)
+
+
 # Data and partitions -----------------------------------------------------------------------------------------------
 
 
@@ -72,8 +75,10 @@ def test_the_partition_that_is_shown_is_that_of_the_run(cli: Any) -> None:
     assert picture.parent == Path("results/figures") and f"partition {picture.stem}\n" in out
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert cli(*FAKE_RUN).code == 0
-    (meta,) = Path("results/runs").glob("*/seed0/meta.json")
-    assert json.loads(meta.read_text())["partition"] == picture.stem
+    (result,) = Path("results/runs").glob("*/seed0/result.json")
+    lines = [line.split()[3:] for line in out.splitlines()]
+    for counts in json.loads(result.read_text())["made"]["clients"]["counts"]:
+        assert [str(count or ".") for count in counts] in lines
     code, out, _ = cli("partition", "show", *words, "seed=3", "out=deep/picture.png")
     assert code == 0 and "seed 3" in out
     assert Path("deep/picture.png").stat().st_size > 1000
@@ -89,18 +94,18 @@ def test_table_from_nothing_to_files(cli: Any, toy: Any, monkeypatch: pytest.Mon
     assert numbers(cli("status", "seeds=1").out) == {"missing": 4}
     code, out, err = cli("table", "name=toy_table1", "seeds=1", "launcher=inline")
     assert (code, err) == (0, "")
-    written = "results/tables/quick/toy_table1.{csv,wide.csv,tex,narrow.tex,md}"
+    written = "results/tables/quick/toy_table1.{csv,tex,md}"
     assert f"toy_table1: 4 done, 2 cells not in this preset; {written}" in out
-    assert [status["state"] for status in statuses(Path("results"))] == ["done"] * 4
+    assert states(Path("results")) == ["done"] * 4
     folder = Path("results/tables/quick")
-    assert sorted(path.suffix for path in folder.iterdir()) == [".csv", ".csv", ".md", ".tex", ".tex"]
+    assert sorted(path.suffix for path in folder.iterdir()) == [".csv", ".md", ".tex"]
 
     frame = pd.read_csv(folder / "toy_table1.csv", keep_default_na=False).set_index(["row", "column"])
     for row in ("fedavg", "fedavgm"):
         values = []
         for column in ("iid", "dir"):
             cell = frame.loc[(row, column)]
-            final = json.loads((Path("results") / cell["runs"] / "status.json").read_text())["final"]["test"]
+            final = json.loads((Path("results") / cell["runs"] / "result.json").read_text())["final"]["test"]
             assert float(cell["mean"]) == pytest.approx(100 * final["accuracy"], abs=1e-6)
             assert (cell["status"], cell["n"], cell["n_planned"]) == ("done", 1, 1)
             values.append(final["accuracy"])
@@ -116,7 +121,7 @@ def test_table_from_nothing_to_files(cli: Any, toy: Any, monkeypatch: pytest.Mon
     # Once more: nothing is launched, nothing is touched, the same files.
     contents = {path.name: path.read_bytes() for path in folder.iterdir()}
     touched = footprint(Path("results/runs"))
-    monkeypatch.setattr("benchmark.launch.local.launch", None)
+    monkeypatch.setattr("benchmark.launch.launch.carry_out", None)
     answer = cli("table", "name=toy_table1", "seeds=1", "launcher=inline")
     assert answer.code == 0 and answer.out.endswith("\nreport: results/report/index.html\n")
     assert "nothing of importance" in Path("results/report/index.html").read_text()
@@ -128,7 +133,7 @@ def test_other_options_of_the_data_set_are_other_runs_and_said(cli: Any, toy: An
     """`FAKE` has 96 training images."""
     words = ("name=toy_table1", "seeds=1", "launcher=inline", "rows=fedavg", "columns=iid")
     assert cli("table", *words).code == cli("table", *words, "dataset.options.train_size=64").code == 0
-    assert len(statuses(Path("results"))) == 2
+    assert states(Path("results")) == ["done"] * 2
     text = Path("results/tables/quick/toy_table1_part.md").read_text()
     assert "dataset.options.train_size=64 in place of 96" in text
     assert (
@@ -136,24 +141,25 @@ def test_other_options_of_the_data_set_are_other_runs_and_said(cli: Any, toy: An
     )
 
 
-def test_more_seeds_and_damaged_records_run_only_what_is_missing(cli: Any, toy: Any) -> None:
+def test_more_seeds_and_damaged_results_run_only_what_is_missing(cli: Any, toy: Any) -> None:
     assert cli("table", "seeds=1", "launcher=inline").code == 0
     csv = Path("results/tables/quick/toy_table1.csv")
-    expected, records = csv.read_bytes(), sorted(Path("results/runs").glob("*/*/records.jsonl"))
-    whole = records[0].read_bytes()
-    records[0].write_bytes(whole[:100])
+    expected, first = csv.read_bytes(), min(Path("results/runs").glob("*/*/result.json"))
+    records = (first.parent / "records.jsonl").read_bytes()
+    first.write_bytes(first.read_bytes()[:100])
     code, out, _ = cli("status", "seeds=1")
-    assert code == 0 and "3 done, 1 damaged" in out
+    assert code == 0 and "3 done, 1 differs" in out and f"{first}: damaged" in out
     before = {
         name: mark
         for name, mark in footprint(Path("results/runs")).items()
-        if records[0].parent.parent.name not in name
+        if first.parent.parent.name not in name
     }
-    assert cli("table", "seeds=1", "launcher=inline").code == 0
-    assert (records[0].read_bytes(), csv.read_bytes()) == (whole, expected)
+    code, out, _ = cli("table", "seeds=1", "launcher=inline")
+    assert code == 0 and "carried out again: " in out and ".seed0.old-1" in out
+    assert ((first.parent / "records.jsonl").read_bytes(), csv.read_bytes()) == (records, expected)
     code, out, _ = cli("table", "seeds=2", "launcher=inline")
     assert code == 0 and "8 done" in out
-    assert len(statuses(Path("results"))) == 8
+    assert states(Path("results")) == ["done"] * 8
     after = footprint(Path("results/runs"))
     assert {name: after[name] for name in before} == before
 
@@ -161,20 +167,20 @@ def test_more_seeds_and_damaged_records_run_only_what_is_missing(cli: Any, toy: 
 def test_a_changed_method_is_run_again_or_kept_and_marked(cli: Any, toy: Any, edited: Edit) -> None:  # noqa: F811
     words = ("name=toy_table1", "seeds=1", "launcher=inline")
     assert cli("table", *words).code == 0
-    before = {path: path.read_bytes() for path in Path("results/runs").glob("*/*/status.json")}
+    before = {path: path.read_bytes() for path in Path("results/runs").glob("*/*/result.json")}
     edited("methods/fedavgm.py", "\nfrom ", "\nimport this\nfrom ")
-    assert numbers(cli("status", *words[:2]).out) == {"done": 2, "stale": 2}
+    assert numbers(cli("status", *words[:2]).out) == {"done": 2, "differs": 2}
     code, out, _ = cli("table", *words, "stale=keep")
     assert code == 0 and "4 done" in out
     assert {path: path.read_bytes() for path in before} == before
     text = Path("results/tables/quick/toy_table1.md").read_text()
-    assert "‡ another version of the method (seed 0): FedAvgM (all columns)" in text
+    assert "‡ code of methods/fedavgm.py (seed 0): FedAvgM (all columns)" in text
     (line,) = (line for line in text.splitlines() if line.startswith("| FedAvgM "))
     assert line.count("‡") == 3
     assert r"\ddagger" in Path("results/tables/quick/toy_table1.tex").read_text()
     cells = pd.read_csv("results/tables/quick/toy_table1.csv").set_index("row")
     assert list(cells.loc["fedavgm", "marks"].str.contains("differs")) == [True] * 3
-    assert set(cells.loc["fedavgm", "differs"]) == {"another version of the method"}
+    assert set(cells.loc["fedavgm", "differs"]) == {"code of methods/fedavgm.py"}
 
     assert cli("table", *words).code == 0
     assert numbers(cli("status", *words[:2]).out) == {"done": 4}
@@ -184,24 +190,23 @@ def test_a_changed_method_is_run_again_or_kept_and_marked(cli: Any, toy: Any, ed
     code, out, _ = cli("table", *words)
     assert code == 0 and "4 done" in out
     text = Path("results/tables/quick/toy_table1.md").read_text()
-    assert "‡ another version of the engine (seed 0): all rows (all columns)" in text
+    assert "‡ the engine (seed 0): all rows (all columns)" in text
 
 
-def test_what_fails_verification_is_a_gap(cli: Any, toy: Any) -> None:
-    """Records of the right size are not looked at before they are needed, as here for the best round."""
+def test_records_that_were_changed_are_a_gap_and_carried_out_again(cli: Any, toy: Any) -> None:
+    """Records are not looked at before they are needed, as here for the best round."""
     toy(which_round="best_test")
     words = ("name=toy_table1", "seeds=1", "launcher=inline")
     assert cli("table", *words).code == 0
     path = next(Path("results/runs").glob("fake-iid-fedavg-*/*/records.jsonl"))
     path.write_bytes(path.read_bytes().replace(b"0.", b"1.", 1))
-    assert cli("verify").code == 1
     made = cli("table", *words)
-    assert made.code == 0 and "records.jsonl: damaged" in made.err
+    assert made.code == 0 and "records.jsonl: damaged" in made.out
     text = Path("results/tables/quick/toy_table1.md").read_text()
-    assert "damaged (seed 0): FedAvg (IID)" in text
+    assert "differs (seed 0): FedAvg (IID)" in text
     assert numbers(cli("status", *words[:2]).out) == {"done": 3, "missing": 1}
     assert cli("table", *words).code == 0
-    assert "damaged" not in Path("results/tables/quick/toy_table1.md").read_text()
+    assert "differs" not in Path("results/tables/quick/toy_table1.md").read_text()
 
 
 def test_rows_columns_and_places(cli: Any, toy: Any, tmp_path: Path) -> None:
@@ -209,18 +214,9 @@ def test_rows_columns_and_places(cli: Any, toy: Any, tmp_path: Path) -> None:
     code, out, _ = cli(*words.split(), f"out={tmp_path / 'mine'}")
     assert code == 0
     assert "1 done" in out
-    assert len(statuses(Path("there"))) == 1
+    assert states(Path("there")) == ["done"]
     assert "1 of 2 rows and 1 of 3 columns" in (tmp_path / "mine" / "toy_table1.md").read_text()
     assert not Path("results").exists()
-
-
-def test_a_second_launcher_is_refused(cli: Any, toy: Any) -> None:
-    words = ("table", "seeds=1", "launcher=inline")
-    with ResultsFolder(Path("results")).open().launcher_lease():
-        code, _, err = cli(*words)
-        assert code == 2 and "another process works on it" in err and str(os.getpid()) in err
-        assert cli("status", "seeds=1").code == 0
-    assert cli(*words).code == 0
 
 
 def test_a_table_that_an_analysis_makes(cli: Any) -> None:

@@ -51,10 +51,7 @@ def test_prepare_and_check(cli: Cli, tmp_path: Path) -> None:
     assert "60 training and 30 test images of 1 x 8 x 8, 3 classes" in text
     assert f"folder: {tmp_path}" in text
     code, text, _ = cli("data", "check", *words, cache)
-    assert code == 0 and "verified" in text and "contact sheet: results/data/fake.png\n" in text
-    sheet = Path("results/data/fake.png").read_bytes()
-    assert cli("data", "check", *words, cache, "out=sheets/mine.png").code == 0
-    assert sheet.startswith(b"\x89PNG") and sheet == Path("sheets/mine.png").read_bytes()
+    assert code == 0 and "verified" in text
     # 60 and 30 images over 6 cells
     assert ["class2", "attribute1", "10", "5"] in rows(text) and ["all", "", "60", "30"] in rows(text)
     code, text, _ = cli("data", "check", fake, cache)

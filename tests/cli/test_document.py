@@ -18,8 +18,7 @@ from benchmark.config.schema import RunConfig, declared_settings
 from benchmark.experiments.figures import FigureSpec
 from benchmark.experiments.spec import Column, Override, Row, TableSpec
 from benchmark.experiments.tuning import SearchGrid
-from benchmark.launch.settings import LocalSettings
-from benchmark.launch.slurm.settings import SlurmSettings
+from benchmark.launch.settings import LocalSettings, SlurmSettings
 from benchmark.tracking import TrackingSettings
 
 
@@ -97,7 +96,7 @@ def test_the_page_of_a_method_says_what_the_committed_leaderboard_does() -> None
     assert "version 2026-11-26f" in scaffold and "5 data sets)" in scaffold
     assert "| +0.00 [+0.00, +0.00] | equal in every run |" in bn and "| below |" not in bn
     interval = r"\[[\d.]+, [\d.]+\]"
-    line = rf"\| SCAFFOLD \| 24.8 {interval} \| 27.0 {interval} \| [\d.]+ \| 2.00 \| 2.00 \| 1.00 \| 1.00 \| 32 \|"
+    line = rf"\| SCAFFOLD \| 24.8 {interval} \| 27.0 {interval} \| [\d.]+ \| 2.00 \| 2.00 \| 1.00 \| 1.00 \|"
     assert re.search(line, scaffold)
     assert "fidelity.md#scaffold-scale" in scaffold and "fidelity.md#feddyn-alpha" not in scaffold
 
@@ -142,7 +141,7 @@ def leaves(model: type[BaseModel], prefix: str = "") -> list[str]:
 
 def test_every_option_has_a_meaning() -> None:
     kinds = [kind for name in COMMANDS if (kind := options_of(name)) is not None]
-    assert len(kinds) > 15
+    assert len(kinds) > 10
     for kind in (*kinds, LaunchOptions, *(each.options for each in ANALYSES)):
         assert not [key for key, word in words_of(kind).items() if not word.meaning], kind
 
@@ -154,6 +153,5 @@ def test_commands_show_their_options() -> None:
     assert show in parts["table"] and "| `seeds` |" not in parts["table"]
     assert "[options that select tables](#options-that-select-tables) (without `tuned`)" in parts["tune"]
     assert "| `seeds` | integer > 0 | `1` | number of seeds |" in parts["tune"]
-    assert "| `lines` | NUMBER, `all` | `40` |" in parts["logs"]
     assert "| `results` | FOLDER | `results` |" in parts["Options of several commands"]
     assert "-m, --multirun" in parts["run"] and "Groups:" not in parts["run"]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from command_line import Cli
-from tiny_runs import tiny
+from tiny_runs import carry_out, folder_of, tiny
 
 from benchmark.config.schema import RunConfig
 from benchmark.errors import ConfigError
@@ -18,8 +18,6 @@ from benchmark.models.networks import build_net
 from benchmark.runs import checkpoint
 from benchmark.runs.build import build_run
 from benchmark.runs.data import load_data, prepare_data
-from benchmark.runs.execute import execute
-from benchmark.runs.store import ResultsFolder
 
 Refusal = Callable[[Sequence[str], str], str]
 
@@ -28,7 +26,7 @@ Refusal = Callable[[Sequence[str], str], str]
 def central(tmp_path: Path) -> RunConfig:
     """A finished run of one client that holds all data, with its checkpoint."""
     config = tiny(tmp_path / "results", {"partition": {"clients": 1}}, keep_checkpoint=True)
-    execute(config)
+    carry_out(config)
     return config
 
 
@@ -49,8 +47,7 @@ def test_a_run_starts_from_the_body_of_another(
     assert code == 0, err
     (path,) = (tmp_path / "weights").iterdir()
     assert f"+model.start={path.name}\n" in out
-    folder = ResultsFolder(tmp_path / "results").run(central.key)
-    saved = checkpoint.load(folder.checkpoint_path, central)
+    saved = checkpoint.load(folder_of(central).path / "checkpoint.pt", central)
     assert saved is not None
 
     # Another data set of as many classes, another seed: the head is drawn anew.
@@ -115,11 +112,14 @@ def test_what_cannot_be_a_start(central: RunConfig, tmp_path: Path, cli: Cli) ->
 
 def test_what_cannot_be_exported(tmp_path: Path, refusal: Refusal) -> None:
     config = tiny(tmp_path / "results")
-    execute(config)
+    carry_out(config)
     results = f"results={tmp_path / 'results'}"
     stopped = tiny(tmp_path / "results", {"method": "fedavgm"})
-    execute(stopped, stop=lambda: True)
-    refusal(["export", stopped.hash, "name=a", results], "run: got 'interrupted after round 0'; .* is done")
+    carry_out(stopped, stop=lambda: True)
+    refusal(
+        ["export", stopped.hash, "name=a", results],
+        "run: got '.*, which is not finished'; expected a run that is done",
+    )
     refusal(["export", config.hash, "name=a", results], "checkpoint.*none.*keep_checkpoint")
     refusal(["export", "absent", "name=a", results], "export: no run")
     refusal(["export", config.hash, results], "name")

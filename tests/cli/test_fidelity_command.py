@@ -50,11 +50,11 @@ def measured() -> dict[str, dict[str, str]]:
 def final(rate: float) -> dict[int, float]:
     """Seed -> accuracy in percent of the runs with this client rate, read from their files."""
     found = {}
-    for path in Path("results/runs").glob("*/seed*/status.json"):
+    for path in Path("results/runs").glob("*/seed*/result.json"):
         config = yaml.safe_load((path.parent / "config.yaml").read_text())
         if config["train"]["lr"] == rate:
-            status = json.loads(path.read_text())
-            found[config["seed"]] = 100 * status["final"]["test"]["accuracy"]
+            result = json.loads(path.read_text())
+            found[config["seed"]] = 100 * result["final"]["test"]["accuracy"]
     return found
 
 
@@ -78,7 +78,7 @@ def test_an_effect_is_the_difference_of_two_cells_seed_by_seed(
     assert (line["metric"], line["diverged"]) == ("accuracy", "")
     assert json.loads(line["overrides"]) == {"train.lr": 0.9}
     before = Path("measured/quick.csv").read_bytes()
-    monkeypatch.setattr("benchmark.launch.local.launch", None)
+    monkeypatch.setattr("benchmark.launch.launch.carry_out", None)
     assert cli(*EFFECTS, "seeds=2").code == 0, "nothing is missing"
     assert Path("measured/quick.csv").read_bytes() == before
 

@@ -1,4 +1,7 @@
-"""Whoever can write into a results folder or the cache cannot make a command run code."""
+"""Whoever can write data into a results folder or the cache cannot make a command run code.
+
+Not meant are code/ (snapshots that workers run from) and what submitit keeps in launches/ for its own tasks.
+"""
 
 import io
 import os
@@ -12,9 +15,6 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 import torch
-
-from benchmark.launch.slurm.submission_log import Batch, SubmissionLog
-from benchmark.runs.store import ResultsFolder
 
 TABLE = ("name=toy_table1", "seeds=1", "rows=fedavg", "columns=iid", "launcher=inline")
 
@@ -70,52 +70,53 @@ def files(
     """Every kind of file that commands read, with its content: of runs, jobs and data."""
     monkeypatch.setenv("FEDTABLES_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("WANDB_MODE", "offline")
-    monkeypatch.setattr("benchmark.launch.slurm.queue.SlurmQueue.tasks", dict)
-    monkeypatch.setattr("benchmark.tracking.Sender._open", Mock(side_effect=OSError("no server")))
+    monkeypatch.setattr("benchmark.tracking.Wandb.open", Mock(side_effect=OSError("no server")))
     toy(rows=[{"key": "fedavg", "label": "FedAvg", "method": "fedavg"}])
     assert cli("table", *TABLE).code == 0
-    results = ResultsFolder(Path("results"))
-    (key,) = ("/".join(path.parts[-2:]) for path in Path("results/runs").glob("*/seed0"))
-    SubmissionLog(results).write(batch := Batch.new([[key]]))
-    jobs = Path("results/launcher/jobs") / batch.name
-    jobs.mkdir(parents=True)
-    for name in ("1_0_0_log.out", "1_0_0_log.err", "1_0_0_result.pkl", "1_0_submitted.pkl"):
-        (jobs / name).write_text(f"{key}\n")
-    run = Path("results/runs") / key
-    for extra in ("checkpoint.pt", "wandb.json", "status.1.json", "records.1.jsonl"):
-        (run / extra).touch()
+    (run,) = Path("results/runs").glob("*/seed0")
+    launch = Path("results/launches/one")
+    launch.mkdir(parents=True)
+    (launch / "job").write_text("7")
+    for name in ("plan.json", "7_0_0_log.err", "7_0_0_result.pkl", "7_0_submitted.pkl", "worker0.log"):
+        (launch / name).write_text("{}")
+    attempt = run.with_name(".seed0-0123456789ab")
+    attempt.mkdir()
+    shutil.copy(run / "config.yaml", attempt)
+    for name in ("checkpoint.pt", "records.jsonl", "launch", "end"):
+        (attempt / name).touch()
     tuned = Path("results/tuned/quick/toy_table1.yaml")
     tuned.parent.mkdir(parents=True)
     tuned.write_text("table: toy_table1\npreset: quick\ncells: {}\n")
     paths = [path for folder in ("results", "cache") for path in sorted(Path(folder).rglob("*"))]
-    return {path.name: (path, path.read_bytes()) for path in paths if path.is_file()}
+    paths = [path for path in paths if path.is_file() and path.parts[1] != "code"]
+    return {str(path): (path, path.read_bytes()) for path in paths}
 
 
 def is_read_by_runs(path: Path) -> bool:
-    return "cache" in path.parts
+    return "cache" in path.parts or path.parent.name.startswith(".seed")
 
 
 COMMANDS = {
     "status": (),
     "table": TABLE,
-    "logs": ("fake",),
-    "retry": ("--failed",),
-    "track": (),
-    "verify": (),
-    "cancel": ("--all",),
+    "runs": (),
+    "export": ("wandb",),
     "report": (),
 }
 
 
 def test_nothing_is_unpickled(cli: Any, files: dict[str, tuple[Path, bytes]], tmp_path: Path) -> None:
-    """What a run reads, the cache, is read by a table whose run is gone."""
+    """What a run reads, the cache and attempts, is read by a table whose run is gone."""
     payload = Payload(tmp_path / "ran")
-    assert {"status.json", "records.jsonl", "config.yaml", "meta.json", "FORMAT"} <= set(files)
+    assert {"result.json", "records.jsonl", "config.yaml", "plan.json", "FORMAT", "checkpoint.pt"} <= {
+        path.name for path, _ in files.values()
+    }
     for path, content in sorted(files.values(), key=lambda file: is_read_by_runs(file[0])):
         for form in FORMS.get(path.suffix, (raw,)):
             for command in ("table",) if is_read_by_runs(path) else COMMANDS:
                 if is_read_by_runs(path):
-                    shutil.rmtree("results/runs", ignore_errors=True)
+                    for run in Path("results/runs").glob("*/seed0"):
+                        shutil.rmtree(run)
                 planted = form(payload)
                 if path.suffix == ".npy":  # the size of arrays is compared first
                     planted = planted.ljust(len(content), b"\0")
@@ -127,5 +128,6 @@ def test_nothing_is_unpickled(cli: Any, files: dict[str, tuple[Path, bytes]], tm
 
 def replace(path: Path, content: bytes) -> None:
     """Write a new file: the old one may be memory-mapped."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
     path.write_bytes(content)

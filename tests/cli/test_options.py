@@ -10,7 +10,7 @@ from benchmark.cli.launching import run_settings
 from benchmark.cli.options import LauncherOptions, LaunchOptions, group_settings, parse
 from benchmark.errors import ConfigError
 from benchmark.experiments.selection import RunQuery
-from benchmark.runs.store import ResultsFolder
+from benchmark.runs.folder import ResultsFolder
 
 
 class Some(LauncherOptions, RunQuery):

@@ -70,14 +70,9 @@ analyse leaderboard x=1 | 'x=1' preset=
 fidelity check preset=quick | 'preset=quick' out=
 fidelity effects dataset.options.noise=1 | dataset.options.noise
 document x | 'x' out=
-track tracking=off | tracking is off
-track tracking.mode=disabled | tracking is off
-status --x | '--x' --watch
-verify --x | '--x' --repair
-logs | logs: one run
-logs x --folow | '--folow' '--follow'?
-retry | retry: --failed
-cancel | cancel: paper=... --all
+export wandb tracking=off | tracking is off
+export wandb tracking.mode=disabled | tracking is off
+status --x | status: '--x'
 list method | list: 'method' 'methods'?
 data | data: list, prepare, check
 data prepair fake | data: 'prepair' 'prepare'?
@@ -88,18 +83,12 @@ data prepare dataset=mnits | dataset: 'mnits' 'mnist'?
 data prepare dataset=spawrious dataset.options.bredes=4 | 'spawrious' bredes: breeds, size 'breeds'?
 data prepare dataset=spawrious dataset.options.breeds=3 | breeds 3 dataset.options.KEY=VALUE
 data prepare dataset=spawrious dataset.options.breeds=[2 | breeds: '[2'
-data check dataset=mnist out=a.jpg | out: 'a.jpg' .png
 partition | partition: show
 partition x | partition: 'x' show
 partition show iid | 'iid' key=value
 partition show partition=dirichelt | 'dirichelt' 'dirichlet'?
 partition show partition.alpa=1 | alpa alpha
 partition show dataset.options.x=1 | x:
-bench sped | bench: 'sped' 'speed'?
-bench device=gpu | device: 'gpu' 'cuda'
-bench size=mini | size: 'mini' device=cpu
-bench speed device=cpu | bench: 'speed' device=cpu
-doctor launcher.x=1 | launcher.x:
 run x | run: 'x' KEY=VALUE
 run -x | run: '-x' --help
 run launcher=local | run: launcher Put -m behind
@@ -160,14 +149,12 @@ data prepare dataset=acevedo dataset.options.size=64 data=nothing | Acevedo-20: 
 
 SHORT = """
 table x, table verbose=1, table paper=fedmr preset=small columns=leaderboard, table show=diference, table
-launcher=slurm launcher.time=x, table launcher=slurm launcher.retries=many, plan paper=x, plan device=x, plan x, tune
+launcher=slurm launcher.time=x, table launcher=slurm launcher.grace=many, plan paper=x, plan device=x, plan x, tune
 name=fedmr_table1 method=fedprox validation=0, tune name=fedmr_table1 method=fedprox validation=1, tune
 name=fedmr_table1 method=fedprox validation=ten, tune name=fedmr_table1 method=fedprox validation=nan, figure
-preset=x, analyse x, analyse resources preset=x, fidelity chek, fidelity effects ids=x, track x, track
-tracking.mode=x, status paper=x, verify paper=x, report x, report paper=x, checklist x, checklist paper=x, checklist
-name=x, checklist preset=x, logs x, logs x lines=few, retry --failed paper=x, cancel paper=x, data prepare
-dataset=mnist x=1, partition show dataset=x, doctor x, doctor paper=x, doctor preset=x, run -m launcher=x, run
-dataset=x, run model.name=x, run train.lr=x
+preset=x, analyse x, analyse resources preset=x, fidelity chek, fidelity effects ids=x, export wandb x, export wandb
+tracking.mode=x, status paper=x, report x, report paper=x, data prepare dataset=mnist x=1, partition show dataset=x,
+run -m launcher=x, run dataset=x, run model.name=x, run train.lr=x
 """
 """Words, separated by commas, of which the message repeats the last one or its value."""
 

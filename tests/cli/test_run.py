@@ -2,7 +2,6 @@
 
 import itertools
 import json
-import os
 import signal
 from pathlib import Path
 from typing import Any
@@ -10,24 +9,22 @@ from typing import Any
 import pandas as pd
 import pytest
 import yaml
-from command_line import FAKE_RUN, footprint, numbers
-from fake_gpus import fake_gpus
-from processes import executable
+from command_line import FAKE_RUN, footprint
 
 from benchmark.cli.overrides import configuration, sweep
 from benchmark.cli.run import RoundLines
 from benchmark.engine.records import Record
-from benchmark.launch.view import ProgressView
+from benchmark.launch.progress import Following
 
 
 def bits(results: str) -> dict[str, tuple[bytes, str]]:
     """Records and digest of the model of every finished run."""
     found = {}
-    for path in Path(results).glob("runs/*/*/status.json"):
-        status = json.loads(path.read_text())
-        assert status["state"] == "done"
+    for path in Path(results).glob("runs/*/seed*/result.json"):
+        result = json.loads(path.read_text())
+        assert result["state"] == "done"
         name = str(path.parent.relative_to(results))
-        found[name] = ((path.parent / "records.jsonl").read_bytes(), status["model_sha256"])
+        found[name] = ((path.parent / "records.jsonl").read_bytes(), result["model_sha256"])
     return found
 
 
@@ -90,9 +87,9 @@ def test_run(cli: Any) -> None:
     assert (code, err) == (0, "")
     first, second = out.splitlines()
     folder = Path(first.removeprefix("done: "))
-    status = json.loads((folder / "status.json").read_text())
-    assert (folder.name, status["state"]) == ("seed4", "done")
-    assert f"accuracy {status['final']['test']['accuracy']:.4f}" in second
+    result = json.loads((folder / "result.json").read_text())
+    assert (folder.name, result["state"]) == ("seed4", "done")
+    assert f"accuracy {result['final']['test']['accuracy']:.4f}" in second
     assert cli(*words) == (0, out, "")
     code, out, _ = cli(*FAKE_RUN, "train.lr=1e30")
     assert code == 0
@@ -119,49 +116,6 @@ def test_all_ways_give_the_same_bits(cli: Any) -> None:
     assert footprint(Path("local/runs")) == before, "finished runs are left alone"
 
 
-def test_mps_that_is_missing_is_one_message(
-    cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fake_gpus(tmp_path, monkeypatch, None, 1)
-    (tmp_path / "driver" / "nvidia-cuda-mps-control").unlink()
-    code, _, err = cli(*FAKE_RUN, "-m", "seed=0,1", "launcher=local", "workers=2", "launcher.mps=true")
-    assert (
-        code == 2
-        and err.count("launcher.mps: got True; expected false, because nvidia-cuda-mps-control") == 1
-    )
-    assert "Traceback" not in err
-
-
-# A queue with room for four tasks, in a file whose lines are those of squeue. A job array is refused whole.
-SBATCH = r"""
-script=$(for word; do :; done; cat "$word")
-name=$(echo "$script" | sed -n 's/^#SBATCH --job-name=//p')
-last=$(echo "$script" | sed -n 's/^#SBATCH --array=0-\([0-9]*\)%.*/\1/p')
-if [ $(($(wc -l <QUEUE) + ${last:-0} + 1)) -gt 4 ]; then
-  echo "sbatch: error: QOSMaxSubmitJobPerUserLimit" >&2; exit 1
-fi
-seq 0 ${last:-0} | sed "s/.*/7_&|PENDING|Priority|$name/" >>QUEUE
-echo "Submitted batch job 7"
-"""
-
-
-def test_a_sweep_on_a_cluster_with_limits(cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of five runs in arrays of two at most, the third array finds no room; `status` finds those that wait."""
-    folder, queue = tmp_path / "slurm", tmp_path / "queue"
-    scripts = {"sbatch": SBATCH.replace("QUEUE", str(queue)), "squeue": f"cat {queue}", "srun": "exit 1"}
-    queue.touch()
-    for name, text in {**scripts, "scontrol": "echo 'MaxArraySize            = 3'"}.items():
-        executable(folder / name, text)
-    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
-    settings = ("launcher.detach=true", "launcher.probe=false", "launcher.runs_per_job=1")
-    code, out, err = cli(*FAKE_RUN, "-m", "seed=range(0,5)", "launcher=slurm", *settings)
-    assert (code, err) == (0, ""), "that the queue is full is no error"
-    assert "4 of 5 runs submitted" in out and out.splitlines()[-1] == "5 runs: 5 missing"
-    assert [path.read_text().count("seed") for path in Path().glob("results/launcher/batches/*")] == [2, 2]
-    assert cli(*FAKE_RUN, "seed=7").code == 0
-    assert numbers(cli("status").out, "other runs") == {"waiting": 4, "done": 1}
-
-
 def test_a_sweep_ends_with_its_table(cli: Any) -> None:
     """A row for each combination without the seed; mean and spread by hand from what the runs have recorded."""
     words = (*FAKE_RUN, "-m", "method=fedavg,fedprox", "train.lr=0.1,0.3", "launcher=inline", "--verbose")
@@ -171,7 +125,7 @@ def test_a_sweep_ends_with_its_table(cli: Any) -> None:
     (folder,) = Path("results/sweeps").iterdir()
     table = pd.read_csv(folder / f"{folder.name}.csv").set_index("row")
     finals: dict[str, list[float]] = {}
-    for path in Path("results/runs").glob("*/seed*/status.json"):
+    for path in Path("results/runs").glob("*/seed*/result.json"):
         config = yaml.safe_load((path.parent / "config.yaml").read_text())
         row = f"method={config['method']['name']} train.lr={config['train']['lr']}"
         finals.setdefault(row, []).append(100 * json.loads(path.read_text())["final"]["test"]["accuracy"])
@@ -225,16 +179,15 @@ def test_a_sweep_that_is_stopped_goes_on(cli: Any, monkeypatch: pytest.MonkeyPat
     words = (*FAKE_RUN, "-m", "train.rounds=3", "seed=0,1", "launcher=inline")
 
     with monkeypatch.context() as patched:
-        looks = iter(range(10))  # one before the run, one after the first of its rounds
 
-        def stop(view: ProgressView) -> None:
-            if next(looks, 0) == 2:
+        def look(following: Following, at_once: bool = False) -> None:
+            if any(Path().glob("r/runs/*/.seed0-*")):
                 signal.raise_signal(signal.SIGTERM)
 
-        patched.setattr(ProgressView, "look", stop)
+        patched.setattr(Following, "look", look)
         assert cli(*words, "results=r").code == 130
-    assert len(list(Path().glob("r/runs/*/*/checkpoint.pt"))) == 1
-    assert len(list(Path().glob("r/runs/*/seed*"))) == 1
+    (checkpoint,) = Path().glob("r/runs/*/.seed*-*/checkpoint.pt")
+    assert checkpoint.parent.name.startswith(".seed0-") and not list(Path().glob("r/runs/*/seed*"))
     assert cli(*words, "results=r").code == 0
     assert "resumed after round" in next(Path().glob("r/runs/*/seed0/log.txt")).read_text()
     assert cli(*words, "results=whole").code == 0

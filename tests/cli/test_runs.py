@@ -43,10 +43,13 @@ def test_what_is_deleted_is_moved_and_named(cli: Any, four: list[str]) -> None:
     code, out, _ = cli("runs", "method=fedprox", "--delete")
     assert code == 0
     for key in gone:
-        (place,) = Path("results/set_aside").glob(f"*/{key}")
-        assert f"moved: {key} -> {place}" in out and (place / "status.json").is_file()
-        assert not Path("results/runs", key).exists()
+        run = Path("results/runs", key)
+        place = run.with_name(f".{run.name}.old-1")
+        assert f"moved: {key} -> {place}" in out and (place / "result.json").is_file()
+        assert not run.exists()
     assert len(listed(cli)) == 2
+    code, out, _ = cli("runs", "--purge")
+    assert code == 0 and "2 folders removed" in out and not list(Path("results/runs").glob("*/.seed*"))
 
 
 @pytest.mark.parametrize(

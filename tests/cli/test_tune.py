@@ -18,7 +18,7 @@ from benchmark.engine.records import Record
 from benchmark.experiments import tuning
 from benchmark.experiments.figures import find_figures
 from benchmark.experiments.tables import spec_called
-from benchmark.runs.store import ResultsFolder
+from benchmark.runs.folder import ResultsFolder
 
 MU = "method.client.fedprox.mu"
 ROWS = [
@@ -46,7 +46,7 @@ def table(toy: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable
 @pytest.fixture
 def nothing_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make a launch an error."""
-    monkeypatch.setattr("benchmark.launch.local.launch", None)
+    monkeypatch.setattr("benchmark.launch.launch.carry_out", None)
 
 
 @pytest.fixture
@@ -167,7 +167,7 @@ def test_cells_that_were_tuned_before_stay(cli: Any, searched: None, out: str) -
 
 @pytest.mark.parametrize("code", [1, 130])
 def test_nothing_is_chosen_from_half_a_grid(cli: Any, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
-    monkeypatch.setattr("benchmark.cli.launching._launch", lambda *_: code)
+    monkeypatch.setattr("benchmark.cli.launching._carry_out", lambda *_: code)
     pretend_grid("dir", (0.3, 0.1, 0.8, 0.5), (1, 0, 0, 0))
     for mu in GRID[:3]:
         pretend(config_of("iid", mu), {"validation": {2: 0.5}})
@@ -211,7 +211,7 @@ def test_a_collapsed_run_is_never_chosen_and_an_edge_is_said(cli: Any, nothing_r
         values += [(f"class={c}", "accuracy", recall) for c in (0, 1)]
         records = [Record(2, "validation", group, metric, value) for group, metric, value in values]
         results = ResultsFolder(Path("results")).open()
-        finish(results, config_of("iid", mu), records, state="done", final={}, meta={})
+        finish(results, config_of("iid", mu), records)
     answer, cell = cli(*PROX, "columns=iid"), written()["cells"]["prox"]["iid"]
     assert cell["chosen"] == {MU: 1.0} and cell["at_edge"] == [MU]
     points = [(point.get("validation"), point["diverged"]) for point in cell["grid"]]
@@ -223,7 +223,7 @@ def test_a_search_holds_data_out_and_is_not_repeated(cli: Any, monkeypatch: pyte
     code, out, err = cli(*TUNE, "columns=iid")
     assert code == 0, err
     assert "8 runs, 8 to do" in err + out and f"chosen values: {FILE}" in out
-    folders = sorted(path.parent for path in Path("results/runs").glob("*/seed*/status.json"))
+    folders = sorted(path.parent for path in Path("results/runs").glob("*/seed*/result.json"))
     assert {config_of("iid", mu).key for mu in GRID} <= {"/".join(path.parts[-2:]) for path in folders}
     # By hand from the records: 96 images in 4 clients of 24, of which int(2.4) = 2 are held out, 8 in all.
     config = yaml.safe_load((folders[0] / "config.yaml").read_text())
@@ -234,7 +234,7 @@ def test_a_search_holds_data_out_and_is_not_repeated(cli: Any, monkeypatch: pyte
     assert all((8 * value) % 1 == 0 for value in held) and len(held) == 3
 
     before = FILE.read_bytes()
-    monkeypatch.setattr("benchmark.launch.local.launch", None)
+    monkeypatch.setattr("benchmark.launch.launch.carry_out", None)
     assert cli(*TUNE, "columns=iid").code == 0
     assert FILE.read_bytes() == before
 
@@ -295,7 +295,7 @@ def test_a_figure_draws_the_tuned_runs_of_its_table(
     pretend_grid("iid", (0.2, 0.3, 0.9, 0.4), (0, 0, 0, 0))
     assert cli(*PROX, "columns=iid").code == 0
     pretend(config_of("iid", 0.1, split=0.0), {"test": {1: 0.25, 2: 0.75}})
-    monkeypatch.setattr("benchmark.launch.local.launch", None)
+    monkeypatch.setattr("benchmark.launch.launch.carry_out", None)
     code, _, err = cli("figure", "name=toy_figure1", "seeds=1", "launcher=inline")
     assert code == 0, err
     assert "75.0" in Path("results/figures/quick/toy_figure1.csv").read_text()
@@ -309,9 +309,9 @@ def test_a_figure_draws_the_tuned_runs_of_its_table(
 def test_a_split_that_holds_nothing_out_is_refused(cli: Any, table: Any) -> None:
     # 96 images in 96 clients: one each, and none of them can be held out.
     table(columns=[{"key": "single", "label": "Single", "partition": {"name": "iid", "clients": 96}}])
-    code, _, err = cli(*PROX)
+    code, out, _ = cli(*PROX)
     assert code == 1
-    assert "evaluation.validation: got 0.1" in err and "largest client" in err
+    assert "evaluation.validation: got 0.1" in out and "largest client" in out
     assert not FILE.exists()
 
 
@@ -386,7 +386,7 @@ def test_a_few_trials_of_all_methods(cli: Any, table: Any, monkeypatch: pytest.M
     assert cli("table", *words, "seeds=1").code == 0
     csv = Path("results/tables/quick/toy_table1_part.csv").read_text()
     assert "1=0." in csv or "1=" in csv, "the seed of the search is not reported"
-    monkeypatch.setattr("benchmark.launch.local.launch", None)
+    monkeypatch.setattr("benchmark.launch.launch.carry_out", None)
     assert cli("tune", "trials=6", *words).code == 0
     assert FILE.read_bytes() == before, "nothing is run twice"
 

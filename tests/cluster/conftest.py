@@ -2,16 +2,16 @@
 
 import os
 import shutil
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from desk import Desk, desk
 from filelock import FileLock
-from one_node import Desk, Node, desk
-
-PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "slurmdbd", "mariadbd")
-"""What the cluster consists of; the script installs the packages that have them."""
+from one_node import CLIENTS, ROUNDS, Node
+from processes import wait_until
 
 obstacles: list[str] = []
 
@@ -28,11 +28,12 @@ def obstacle() -> str | None:
         return "only root can install and start SLURM"
     if not Path("/etc/debian_version").exists():
         return "SLURM comes from Debian's packages, and this is not Debian"
-    path = f"{os.environ['PATH']}:/usr/sbin:/sbin"
     try:
         Node().script("start")
     except AssertionError:
-        missing = [name for name in PROGRAMS if not shutil.which(name, path=path)]
+        path = f"{os.environ['PATH']}:/usr/sbin:/sbin"
+        programs = ("munged", "slurmctld", "slurmd", "sbatch")
+        missing = [name for name in programs if not shutil.which(name, path=path)]
         if not missing:
             raise
         return f"the packages cannot be installed, there is no {', '.join(missing)}"
@@ -57,22 +58,19 @@ def cluster() -> Iterator[Node]:
 
 @pytest.fixture
 def here(cluster: Node, tmp_path: Path) -> Iterator[Desk]:
-    """An empty folder beside the cluster."""
-    with desk(tmp_path, cluster) as it:
+    """An empty folder beside the cluster; no job of it goes on behind the test."""
+    with desk(tmp_path) as it:
         yield it
+    if cluster.runs():
+        for job in cluster.jobs(tmp_path):
+            subprocess.run(["scancel", job], check=False)
+        wait_until(lambda: not cluster.jobs(tmp_path), "the end of the test's jobs")
 
 
 @pytest.fixture(scope="session")
 def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
-    """Where the whole quick table was made without a cluster."""
+    """Where the runs were carried out without a cluster and in one piece."""
     with desk(tmp_path_factory.mktemp("local")) as it:
-        it.table().wait()
-        yield it
-
-
-@pytest.fixture(scope="session")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
-    """Where the long runs were done without a cluster and in one piece."""
-    with desk(tmp_path_factory.mktemp("undisturbed")) as it:
-        it.long().wait()
+        it.prepare(CLIENTS, rounds=ROUNDS, how="hold", round=6)
+        it.table("launcher=inline").wait()
         yield it

@@ -1,340 +1,145 @@
-"""Tables by a real SLURM, whatever happens to jobs, daemons and launchers: the same bits, every run done once.
+"""Tables by a real SLURM, whatever happens to jobs, daemons and launchers: the bits of one piece on this machine.
 
-All goes through the command line. What is expected are the runs that the local launcher does in one piece.
+All goes through the command line. The runs wait at a round while a file is there, so each is disturbed at work.
 """
 
-import json
 import os
-import re
-import shlex
 import signal
-import stat
-import subprocess
-import sys
-from collections.abc import Callable, Sequence
-from itertools import pairwise
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from one_node import (
-    CHECKPOINT,
-    COLUMNS,
-    LONG_ROWS,
-    MIDDLE,
-    NODE,
-    ROOT,
-    ROUNDS,
-    ROWS,
-    SLURM,
-    TABLE,
-    Desk,
-    Node,
-    Session,
-    answer,
-    send,
-    sessions,
-    status,
-)
+from desk import Desk
+from one_node import CLIENTS, ROUNDS, SLURM, Node, answer
 from processes import is_alive, parent, wait_until
 
 pytestmark = pytest.mark.cluster
 
-ONE_GO = [Session(0, ROUNDS, "done")]
+
+def logs(here: Desk) -> str:
+    """What the tasks have written."""
+    paths = sorted(here.folder.glob("results/launches/*/*"))
+    return "\n".join(path.read_text() for path in paths if path.suffix in (".out", ".err", ".log"))
 
 
-def assert_same(here: Desk, reference: Desk, number: int = len(LONG_ROWS), submitted: int = 1) -> None:
-    """So many runs, all done and submitted so often, in the bits of ``reference``."""
-    assert set(here.submissions().values()) == {submitted}
-    runs = here.runs()
-    assert len(runs) == number
-    for key, path in runs.items():
-        found, expected = status(path), status(reference.runs()[key])
-        assert found["state"] == expected["state"] == "done", key
-        assert found["model_sha256"] == expected["model_sha256"], key
-        assert found["final"] == expected["final"], key
-        records = [(folder / "records.jsonl").read_bytes() for folder in (path, reference.runs()[key])]
-        assert records[0] and records[0] == records[1], key
+def send(number: int, pids: list[int]) -> None:
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
 
 
-def assert_went_on(history: Sequence[Session]) -> None:
-    """Stopped at work, a run goes on in another process: where the one before saved, or else from a checkpoint."""
-    assert len(history) >= 2 and history[0].first == 0
-    assert (history[-1].ending, history[-1].last) == ("done", ROUNDS)
-    for before, after in pairwise(history):
-        assert before.first <= after.first and 0 < after.first < ROUNDS
-        if before.ending is None:
-            assert after.first % CHECKPOINT == 0
-        else:
-            assert (before.ending, before.last) == ("interrupted", after.first)
+def slurm(**settings: object) -> list[str]:
+    """The words of `SLURM` with other settings."""
+    given = {f"launcher.{key}": f"launcher.{key}={value}" for key, value in settings.items()}
+    return [word for word in SLURM if word.partition("=")[0] not in given] + [*given.values()]
 
 
-def assert_all_went_on(here: Desk, undisturbed: Desk, submitted: int = 1) -> None:
-    """Both long runs were disturbed, and came to the same end."""
-    assert_same(here, undisturbed, submitted=submitted)
-    for history in here.histories():
-        assert_went_on(history)
+def begin(here: Desk, words: list[str]) -> tuple[Path, list[int]]:
+    """Have both runs at work, each in a process of one task; the file that holds them, and the processes."""
+    here.prepare(CLIENTS, rounds=ROUNDS, how="hold", round=6)
+    hold = here.hold()
+    here.table(*words)
+    wait_until(lambda: len(here.at_work(6)) == 2, "both runs at work", 600)
+    return hold, [pid for (pid,) in here.at_work(6).values()]
 
 
-def only_job(cluster: Node, here: Desk) -> str:
-    """The number of the one job of a desk."""
-    (job,) = cluster.jobs(here.folder)
-    return job
+def assert_same(here: Desk, local: Desk) -> None:
+    assert here.finished() == local.finished()
+    assert here.csv() == local.csv()
 
 
-def test_a_whole_table(cluster: Node, here: Desk, local: Desk) -> None:
-    """Submitted by one process, which leaves; followed by a second, until Ctrl-C; made by a third."""
-    column = (f"columns={COLUMNS[0]}", "launcher.runs_per_job=1", "launcher.slurm={hold: true}")
-    first = here.table(*column, *SLURM, "launcher.detach=true").wait()
-    assert f"{len(ROWS)} of {len(ROWS)} runs submitted" in first
+def test_jobs_run_the_code_of_their_submission(cluster: Node, here: Desk, local: Desk) -> None:
+    """Submitted by a command that leaves; followed by a second until Ctrl-C; done by then in spite of an edit."""
+    here.prepare(CLIENTS, rounds=ROUNDS, how="hold", round=6)
+    words = slurm(workers=1, slurm="{hold: true}")
+    assert "2 tasks for 2 runs" in here.table(*words, "launcher.detach=true").wait()
     jobs = cluster.jobs(here.folder)
-    assert len(jobs) == len(ROWS), "each run is a task of the array"
+    assert len(jobs) == 2, "not more tasks than runs"
 
-    second = here.table(*column, *SLURM)
-    wait_until(lambda: f"0/{len(ROWS)} runs, " in second.output, "the second process to follow")
+    second = here.table(*words)
+    second.says("2 runs, 2 to do")
     second.process.send_signal(signal.SIGINT)
-    assert "left alone" in second.wait(130)
-    assert f"0 of {len(ROWS)} runs submitted" in second.output
-    assert cluster.jobs(here.folder) == jobs
+    assert "left alone: what was submitted goes on; `scancel --name " in second.wait(130)
+    assert cluster.jobs(here.folder) == jobs and "tasks for" not in second.output
 
+    here.edit()
+    output = here.table(*words).wait(2)
+    assert f"job {jobs[0].partition('_')[0]} carries out 2 of these runs with other code" in output
     answer("scontrol", "release", jobs[0].partition("_")[0])
-    third = here.table("launcher.runs_per_job=6", *SLURM).wait()
-    number = len(ROWS) * len(COLUMNS)
-    assert f"{number - len(ROWS)} of {number} runs submitted" in third
-    assert f"fedld_table1: {number} done" in third
-    assert_same(here, local, number)
-    assert [len(history) for history in here.histories()] == [1] * number
-    for suffix in ("csv", "tex", "md"):
-        path = Path("results", "tables", "quick", f"fedld_table1_part.{suffix}")
-        assert (here.folder / path).read_bytes() == (local.folder / path).read_bytes(), suffix
+    wait_until(lambda: not cluster.jobs(here.folder), "the end of the jobs", 600)
+    here.edit("0.5 * w", "1.0 * w")
+    assert "tasks for" not in here.table(*words).wait()
+    assert_same(here, local)
 
 
-def test_the_doctor_sees_a_node(cluster: Node, here: Desk) -> None:
-    """Its checks run in a job, and its lines come back."""
-    output = here.give("doctor", *NODE, "paper=fedld", "preset=quick").wait()
-    assert re.search(r"^SLURM +ok ", output, re.MULTILINE), output
-    assert re.search(r"^node +ok ", output, re.MULTILINE), output
-    assert not list((here.results / "launcher" / "probes").iterdir())
-
-
-def test_two_launchers_at_once(cluster: Node, here: Desk, local: Desk) -> None:
-    """One of them submits; the jobs track their runs."""
-    words = (f"columns={COLUMNS[1]}", "launcher.runs_per_job=2", "tracking=wandb", "tracking.mode=offline")
-    commands = [here.table(*words, *SLURM, WANDB_MODE="offline") for _ in range(2)]
-    outputs = [command.wait() for command in commands]
-    said = sorted(re.findall(rf"(\d) of {len(ROWS)} runs submitted", "".join(outputs)))
-    assert said == ["0", str(len(ROWS))]
-    assert_same(here, local, len(ROWS))
-    assert [len(history) for history in here.histories()] == [1] * len(ROWS)
-    assert here.job_logs().count(" begins ") == len(ROWS)
-    for path in here.runs().values():
-        note = json.loads((path / "wandb.json").read_bytes())
-        assert note["destination"].startswith("offline") and note["sent"].startswith("done ")
-    assert len(list(here.results.glob("wandb/offline-run-*/*.wandb"))) >= len(ROWS)
-
-
-def test_a_job_goes_first(cluster: Node, here: Desk, local: Desk) -> None:
-    """All that is submitted with it waits for it; what has passed is not asked again."""
-    words = ("rows=fedavg,fedpac", *NODE)
-    here.table(f"columns={COLUMNS[0]}", *words, "launcher.detach=true").wait()
-    here.table(f"columns={COLUMNS[0]}", *words).wait()
-    (note,) = (here.results / "launcher" / "probes").glob("*.found")
-    begun = [(path / "config.yaml").stat().st_mtime for path in here.runs().values()]
-    assert len(begun) == 2 and min(begun) > note.stat().st_mtime
-    before = note.read_bytes()
-    here.table(f"columns={COLUMNS[0]},{COLUMNS[1]}", *words).wait()
-    assert note.read_bytes() == before
-    assert_same(here, local, 4)
-
-
-def test_a_folder_that_the_node_does_not_see(cluster: Node, here: Desk) -> None:
-    """This process has a file system of its own over it."""
-    hidden = here.folder / "hidden"
-    hidden.mkdir(parents=True)
-    words = ["table", TABLE, "seeds=1", "rows=fedavg", f"columns={COLUMNS[0]}", *NODE]
-    line = f"mount -t tmpfs none {hidden} && cd {hidden} && exec {sys.executable} -m benchmark {shlex.join(words)}"
-    done = subprocess.run(
-        ["unshare", "-m", "bash", "-c", line],
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
-    assert done.returncode == 2, done.stdout + done.stderr
-    assert done.stderr.startswith("error: ") and done.stderr.count("error: ") == 1
-    assert f"it does not see the results folder {hidden}/results" in done.stderr
-    assert not cluster.jobs(here.folder)
-
-
-def test_a_user_looks_and_cancels(cluster: Node, here: Desk, undisturbed: Desk) -> None:
-    """What is cancelled saves its state and is not submitted again by who follows it; a new command goes on with it."""
-    launcher = here.long("launcher.workers=2", *SLURM)
-    workers = here.stop_at_work()
-    words = (TABLE, "seeds=1", "tuned=tuned", f"rows={','.join(LONG_ROWS)}", f"columns={COLUMNS[0]}")
-    assert "2 runs: 2 running; SLURM: 1 tasks running, 0 waiting" in here.give("status", *words).wait()
-    assert "1 tasks cancelled" in here.give("cancel", *words).wait()
-    send(signal.SIGCONT, workers)
-    output = launcher.wait(1)
-    assert output.count("its task was cancelled") == 2
-    assert here.histories()[0][-1].ending == "interrupted"
-    here.long("launcher.workers=2", *SLURM).wait()
-    assert_all_went_on(here, undisturbed, submitted=2)
-
-
-def preempt(cluster: Node, here: Desk) -> None:
+def preempt(here: Desk, pids: list[int]) -> None:
     """A job of the partition with the right of way wants all of the node."""
     answer("sbatch", "--partition=high", "--exclusive", "--output=/dev/null", "--wrap=sleep 1")
 
 
-def requeue(cluster: Node, here: Desk) -> None:
+def end_of_time(here: Desk, pids: list[int]) -> None:
+    """SLURM looks at times twice a minute, and tells 20 to 50 seconds before the end."""
+    (job,) = Node().jobs(here.folder)
+    answer("scontrol", "update", f"JobId={job}", "EndTime=now+50")
+
+
+def requeue(here: Desk, pids: list[int]) -> None:
     """An administrator, say, has it begin again; nobody tells submitit."""
-    answer("scontrol", "requeue", only_job(cluster, here))
+    (job,) = Node().jobs(here.folder)
+    answer("scontrol", "requeue", job)
 
 
-def cancel(cluster: Node, here: Desk) -> None:
-    answer("scancel", only_job(cluster, here))
+def lose_the_node(here: Desk, pids: list[int]) -> None:
+    """slurmd and all processes of the task are gone at once; then the node is back."""
+    slurmd, task = Node().daemon("slurmd"), parent(pids[0])
+    send(signal.SIGKILL, [slurmd, parent(task), task, *pids])
+    wait_until(lambda: not is_alive(slurmd), "the end of slurmd")
+    Node().script("start")
 
 
 @pytest.mark.parametrize(
-    ("disturb", "submitted", "said"),
-    [(preempt, 1, "stopping    SIGUSR2"), (requeue, 1, "DUE TO JOB REQUEUE"), (cancel, 2, "CANCELLED")],
+    ("disturb", "said"),
+    [
+        (preempt, "preempted"),
+        (end_of_time, "timed-out"),
+        (requeue, "DUE TO JOB REQUEUE"),
+        (lose_the_node, ""),
+    ],
 )
 def test_a_job_is_disturbed(
-    cluster: Node,
-    here: Desk,
-    undisturbed: Desk,
-    disturb: Callable[[Node, Desk], None],
-    submitted: int,
-    said: str,
+    cluster: Node, here: Desk, local: Desk, disturb: Callable[[Desk, list[int]], None], said: str
 ) -> None:
-    """Its runs go on from what they have saved: in the same job, or in another one that is submitted."""
-    launcher = here.long("launcher.workers=2", *SLURM)
-    before = here.stop_at_work()
-    disturb(cluster, here)
-    wait_until(lambda: said in here.job_logs(), "the job to be told")
-    send(signal.SIGCONT, before)
-    launcher.wait()
-    assert not any(map(is_alive, before))
-    assert_all_went_on(here, undisturbed, submitted)
+    """Its runs go on from what they have saved: in the same job, or in another one."""
+    # With at most ten minutes submitit takes every signal for the end of the time.
+    times = slurm(time=5, signal_delay=20, grace=15)
+    hold, pids = begin(here, times if disturb is end_of_time else slurm())
+    disturb(here, pids)
+    wait_until(lambda: said in logs(here), "the task is told", 600)
+    if disturb is end_of_time:
+        answer("scontrol", "update", f"JobId={cluster.jobs(here.folder)[0]}", "TimeLimit=5")
+    hold.unlink()
+    (command,) = here.commands
+    command.wait()
+    assert not any(map(is_alive, pids))
+    assert_same(here, local)
+    rounds = [len(here.at_work(0)[clients]) for clients in CLIENTS]
+    if said in ("preempted", "timed-out"):
+        assert rounds == [1, 1], "they have saved, and go on from there"
 
 
-def test_slurmd_and_all_workers_are_killed(cluster: Node, here: Desk, undisturbed: Desk) -> None:
-    """What slurmd has started goes on without it and replaces its workers; the next slurmd finds it."""
-    launcher = here.long("launcher.workers=2", *SLURM)
-    workers = here.stop_at_work()
-    job, slurmd = only_job(cluster, here), cluster.daemon("slurmd")
-    send(signal.SIGKILL, [slurmd, *workers])
-    wait_until(lambda: not is_alive(slurmd), "the end of slurmd")
-    wait_until(lambda: here.job_logs().count(" begins ") == 2 * len(LONG_ROWS), "two new beginnings")
-    cluster.script("start")
-    assert cluster.daemon("slurmd") != slurmd
-    assert only_job(cluster, here) == job
-    launcher.wait()
-    assert_all_went_on(here, undisturbed)
-    assert here.job_logs().count("its worker process died") == len(LONG_ROWS)
+def test_no_round_in_the_time_of_a_task(cluster: Node, here: Desk) -> None:
+    """It is not queued again for ever, by SLURM or by the command."""
+    here.prepare((2,), how="hold")
+    here.hold()
+    command = here.table(*slurm(time=1, signal_delay=30, grace=1))
+    output = command.wait(1)
+    assert "the tasks ended, but no round did; logs: " in output and output.count("tasks for 1 runs") == 1
+    assert "no run finished one round before the task's time was up (30 s)" in logs(here)
 
 
-def test_slurm_loses_sight_of_a_job(cluster: Node, here: Desk, undisturbed: Desk) -> None:
-    """Its processes, stopped without a parent, are hung up: they save their runs, beside the job that begins again."""
-    launcher = here.long("launcher.workers=2", *SLURM)
-    before = here.stop_at_work()
-    watcher = parent(parent(before[0]))
-    os.kill(watcher, signal.SIGKILL)
-    wait_until(lambda: not is_alive(watcher), "the end of slurmstepd")
-    answer("scontrol", "requeue", only_job(cluster, here))
-    send(signal.SIGCONT, before)
-    launcher.wait()
-    assert_all_went_on(here, undisturbed)
-
-
-def test_the_time_is_not_enough(cluster: Node, here: Desk, undisturbed: Desk) -> None:
-    """Its end is brought near twice. SLURM looks at times twice a minute, and tells 20 to 50 seconds before the end."""
-    times = ("launcher.signal_delay=20", "launcher.grace=10", "launcher.time=5", "launcher.runs_per_job=2")
-    launcher = here.long("launcher.workers=2", *SLURM[:-1], *times)
-    seen: list[int] = []
-    for number in (1, 2):
-        seen = here.stop_at_work(number * MIDDLE, besides=seen)
-        job = f"JobId={only_job(cluster, here)}"
-        answer("scontrol", "update", job, "EndTime=now+50")
-        wait_until(lambda told=number: here.job_logs().count("stopping ") == told, "the end of the time")
-        answer("scontrol", "update", job, "TimeLimit=5")
-        send(signal.SIGCONT, seen)
-    launcher.wait()
-    assert_all_went_on(here, undisturbed)
-    assert here.job_logs().count("this job is timed-out") >= 2
-    for history in here.histories():
-        assert [session.ending for session in history] == ["interrupted", "interrupted", "done"]
-
-
-def deadly_sbatch(folder: Path, here: Desk, before: bool) -> str:
-    """A PATH whose sbatch kills who calls it for the runs: before it submits, or behind it."""
-    real = answer("which", "sbatch").strip()
-    script = folder / "sbatch"
-    notes = here.results / "launcher" / "batches"
-    script.parent.mkdir(parents=True)
-    script.write_text(
-        f"#!/bin/bash\nnoted=$(ls {notes}/*.json 2>/dev/null)\n"
-        + ("" if before else f'{real} "$@" >{folder}/said || exit\n')
-        + '[ -z "$noted" ] || { kill -KILL $PPID; exit; }\n'
-        + (f'exec {real} "$@"\n' if before else f"cat {folder}/said\n")
-    )
-    script.chmod(script.stat().st_mode | stat.S_IXUSR)
-    return f"{folder}:{os.environ['PATH']}"
-
-
-def test_a_launcher_dies_around_its_submission(cluster: Node, here: Desk, local: Desk) -> None:
-    """With its note written: nothing was submitted, or jobs were whose content is not in its place.
-
-    submitit gives such jobs a minute, cut short here. The next launcher follows them; then they are submitted again.
-    """
-    words = (f"columns={COLUMNS[2]}", "rows=fedavg,fedpac", *SLURM)
-    behind, ahead = Desk(here.folder / "behind", here.commands), Desk(here.folder / "ahead", here.commands)
-    behind.table(*words, PATH=deadly_sbatch(here.folder / "bin1", behind, before=False)).wait(-signal.SIGKILL)
-    assert len(behind.submissions()) == 2
-    later = behind.table(*words)
-    wait_until(lambda: "/2 runs, " in later.output, "the next launcher to follow")
-    cancel(cluster, behind)
-
-    ahead.table(*words, PATH=deadly_sbatch(here.folder / "bin2", ahead, before=True)).wait(-signal.SIGKILL)
-    assert not cluster.jobs(ahead.folder)
-    assert len(ahead.submissions()) == 2
-    assert "2 of 2 runs submitted" in ahead.table(*words).wait()
-    assert_same(ahead, local, 2, submitted=2)
-
-    assert "0 of 2 runs submitted" in later.wait()
-    assert_same(behind, local, 2, submitted=2)
-    for desk in (ahead, behind):
-        assert [len(history) for history in desk.histories()] == [1, 1]
-
-
-def test_what_slurm_does_not_take(cluster: Node, here: Desk) -> None:
-    words = (f"columns={COLUMNS[0]}", "rows=fedavg", "launcher=slurm", "launcher.partition=middle")
-    output = here.table(*words).wait(2)
+def test_a_partition_that_does_not_exist(cluster: Node, here: Desk) -> None:
+    here.prepare((2,))
+    output = here.table("launcher=slurm", "launcher.partition=middle").wait(2)
     assert "invalid partition specified: middle" in output and "Traceback" not in output
     assert not cluster.jobs(here.folder)
-    assert not here.submissions()
-
-
-def test_without_accounting(cluster: Node, here: Desk, undisturbed: Desk) -> None:
-    """Nobody knows what became of a job that was killed; the folders of its runs do."""
-    assert not cluster.jobs(), "the cluster has work of others, which a restart would end"
-    cluster.script("stop")
-    try:
-        cluster.script("start", SLURM_DEV_DB="0")
-        assert subprocess.run(["sacct"], capture_output=True, check=False).returncode != 0
-        launcher = here.long("launcher.runs_per_job=1", *SLURM)
-        workers = here.stop_at_work()
-        os.kill(parent(workers[0]), signal.SIGKILL)
-        send(signal.SIGCONT, workers)
-        launcher.wait()
-    finally:
-        cluster.script("stop")
-        cluster.script("start")
-    assert sorted(here.submissions().values()) == [1, 2]
-    for key, path in here.runs().items():
-        expected = undisturbed.runs()[key] / "records.jsonl"
-        assert (path / "records.jsonl").read_bytes() == expected.read_bytes()
-        if here.submissions()[key] == 1:
-            assert sessions(path) == ONE_GO
-        else:
-            assert_went_on(sessions(path))

@@ -5,19 +5,14 @@ import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from edited_code import Edit, edited  # noqa: F401
 from raw_trees import picture
-from tiny_runs import STATELESS, bits, status_of, tiny
+from tiny_runs import STATELESS, bits, carry_out, folder_of, index_of, result_of, tiny
 
 from benchmark.config.schema import RunConfig
-from benchmark.runs.execute import execute
-from benchmark.runs.index import RunIndex
-from benchmark.runs.status import RunState
-from benchmark.runs.store import ResultsFolder
 from datasets.core.base import DataError, Options, RawDataset, Split
 from datasets.core.prepare import StaleError, check, current_fingerprint, is_prepared, load, locate, prepare
 from datasets.core.registry import ENTRIES, dataset, get
@@ -95,7 +90,7 @@ def test_only_a_whole_check_reads_what_has_the_same_size_and_time(
     assert is_prepared(place)
     unseen(root / "a.txt")
     with monkeypatch.context() as patch:
-        patch.setattr("benchmark.digests.of_file", lambda path: pytest.fail(f"{path} was read"))
+        patch.setattr("benchmark.code.of_file", lambda path: pytest.fail(f"{path} was read"))
         assert is_prepared(place)
     with pytest.raises(StaleError, match=r"a\.txt has changed"):
         check(place)
@@ -173,25 +168,57 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunConfig:
     return tiny(tmp_path / "results", STATELESS)
 
 
-def state_of(config: RunConfig, **options: Any) -> RunState:
-    return RunIndex(ResultsFolder(Path(config.paths.results), **options)).state(config.key)
+def rounds_of(config: RunConfig) -> list[int]:
+    """The rounds that are carried out."""
+    rounds: list[int] = []
+    assert carry_out(config, lambda round, *_: rounds.append(round)).state == "done"
+    return rounds
 
 
 @pytest.mark.parametrize("keep_cache", [True, False])
-def test_a_changed_builder_makes_runs_stale(
+def test_a_changed_builder_carries_runs_out_again(
     config: RunConfig,
     edited: Edit,  # noqa: F811
     keep_cache: bool,
 ) -> None:
-    assert execute(config).state == "done"
-    before, old = bits(config), status_of(config).data
-    assert state_of(config) == "done" and BUILDER in status_of(config).builder
+    assert len(rounds_of(config)) == 4
+    before, data = bits(config), result_of(config).origin["data"]
     edited(BUILDER, "\nfrom ", "\nimport this\nfrom ")
     if not keep_cache:
         shutil.rmtree(os.environ["FEDTABLES_CACHE"])
-    assert state_of(config) is RunState.STALE
-    assert state_of(config, stale="keep") is RunState.DONE
-    outcome = execute(config)
-    assert outcome.state == "done" and "It was made by other data than there are now." in outcome.message
+    assert f"code of {BUILDER}" in index_of(config).why(config.key)
+    keep = config.model_copy(update={"runtime": config.runtime.model_copy(update={"stale": "keep"})})
+    assert index_of(keep).state(config.key) == "done" and index_of(config).state(config.key) == "differs"
+    assert len(rounds_of(config)) == 4 and rounds_of(config) == []
     # Only the text has changed and not what this process has imported, so that the data are the same.
-    assert (bits(config), status_of(config).data, state_of(config)) == (before, old, "done")
+    assert (bits(config), result_of(config).origin["data"]) == (before, data)
+
+
+def test_a_changed_raw_file_carries_runs_out_again(
+    config: RunConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Between a stop and the next start, and after the end."""
+
+    def write(value: int) -> None:
+        images, labels = np.full((8, 8, 8), value, np.uint8), np.arange(8) % 2
+        content = {f"{part}_images": images for part in ("train", "test")}
+        np.savez(tmp_path / "own.npz", **content, train_labels=labels, test_labels=labels)
+        later(tmp_path / "own.npz")
+
+    own = {"name": "arrays", "options": {"path": str(tmp_path / "own.npz")}}
+    layer = {"dataset": own, "partition": {"clients": 4}, "train": {"clients_per_round": 2}}
+    write(1)
+    config = tiny(tmp_path / "results", STATELESS, layer)
+    reached: list[int] = []
+    assert carry_out(config, lambda n, *_: reached.append(n), lambda: reached[-1] == 1).state == "missing"
+    write(2)
+    outcome = carry_out(config)
+    assert outcome.state == "done" and "these are others now: the data" in outcome.message
+    assert rounds_of(config) == []
+    before = result_of(config).origin["data"]
+    write(3)
+    assert index_of(config).why(config.key) == "the data"
+    assert len(rounds_of(config)) == 4 and rounds_of(config) == []
+    assert result_of(config).origin["data"] != before
+    assert "carried out again: " in capsys.readouterr().out
+    assert folder_of(config).path.with_name(".seed0.old-1").is_dir()

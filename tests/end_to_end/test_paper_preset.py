@@ -25,8 +25,9 @@ from benchmark.reports.collect import collect
 from benchmark.reports.layout import as_table
 from benchmark.reports.write import write
 from benchmark.runs.data import load_data
+from benchmark.runs.folder import ResultsFolder
 from benchmark.runs.index import RunIndex
-from benchmark.runs.store import ResultsFolder
+from benchmark.runs.result_files import read_records
 
 SPECS = {spec.name: spec for spec in find_specs() if "paper" in spec.presets and not spec.tuned_only}
 
@@ -101,10 +102,9 @@ def test_a_table(name: str, made: Made, tmp_path: Path) -> None:
     for key, cell in cells.items():
         (run,) = cell.runs
         folder = made.results.run(run.key)
-        status = folder.status()
-        assert status is not None and status.state == "done", (key, status)
-        assert status.round == status.rounds == 2
-        records = folder.read_records()
+        result = folder.result()
+        assert result is not None and (result.state, result.round) == ("done", 2), (key, result)
+        records = read_records(folder.path, result)
         losses = [r.value for r in records if (r.split, r.metric, r.group) == ("train", "loss", "all")]
         assert len(losses) == 2 and all(map(math.isfinite, losses)), key
         best[key] = max(r.value for r in records if r[1:4] == ("test", "all", "accuracy"))

@@ -10,7 +10,7 @@ import pytest
 import torch
 from every_file import RESNET, both_variants, small_network
 from federations import assert_close, assert_resumes, class_run, classes, mlp, run, same
-from tiny_runs import bits, folder_of, tiny
+from tiny_runs import bits, carry_out, folder_of, tiny
 from torch import nn
 
 from benchmark.engine.federation import FederatedRun
@@ -18,7 +18,6 @@ from benchmark.engine.graphs import StepRecorder
 from benchmark.engine.training import LocalTrainer
 from benchmark.models.flat import FlatModel
 from benchmark.models.networks import Net, model_names
-from benchmark.runs.execute import execute
 from methods.core.method import build
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
@@ -67,14 +66,13 @@ def on(device: str, settings: dict[str, Any], net_seed: int = 0, **options: Any)
 
 @both_variants("method")
 def test_methods(no_waits: None, name: str, settings: dict[str, Any], tmp_path: Path) -> None:
-    """The CPU's numbers, one client at a time and side by side; the same bits with CUDA graphs, and after a stop."""
-    for stack in (1, 3):
-        found = run(on("cuda", settings, stack=stack))[-1]
-        if name not in DROPOUT:
-            assert_close(run(on("cpu", settings, stack=stack))[-1], found, 1e-9)
-        recorded = on("cuda", settings, stack=stack)
-        recorded.clients.trainer.recorder = StepRecorder(torch.device("cuda"))
-        assert same(run(recorded)[-1], found)
+    """The CPU's numbers; the same bits with CUDA graphs, and after a stop."""
+    found = run(on("cuda", settings))[-1]
+    if name not in DROPOUT:
+        assert_close(run(on("cpu", settings))[-1], found, 1e-9)
+    recorded = on("cuda", settings)
+    recorded.clients.trainer.recorder = StepRecorder(torch.device("cuda"))
+    assert same(run(recorded)[-1], found)
     assert_resumes(lambda seed: on("cuda", settings, seed, rounds=4), tmp_path)
 
 
@@ -85,11 +83,11 @@ def the_same_bits(tmp_path: Path, *layers: dict[str, Any]) -> None:
         tiny(tmp_path / name, BASE, *layers, device="cuda", cuda_graphs=name == "recorded") for name in names
     )
     for config in (whole, again, recorded):
-        assert execute(config).state == "done", folder_of(config).status()
+        assert carry_out(config).state == "done", folder_of(config).last_failure()
     rounds: list[int] = []
-    first = execute(resumed, lambda done, *_: rounds.append(done), lambda: rounds[-1:] == [2])
-    assert first.state == "interrupted"
-    assert execute(resumed).state == "done"
+    first = carry_out(resumed, lambda done, *_: rounds.append(done), lambda: rounds[-1:] == [2])
+    assert first.state == "missing"
+    assert carry_out(resumed).state == "done"
     assert bits(whole) == bits(again)
     assert bits(whole) == bits(resumed)
     assert bits(whole) == bits(recorded)
@@ -112,7 +110,7 @@ def test_whole_runs(no_waits: None, name: str, tmp_path: Path) -> None:
 def test_the_place_of_clients_states(place: str, tmp_path: Path) -> None:
     config = tiny(tmp_path, BASE, {"method": "feddc"}, device="cuda", client_state=place)
     other = tiny(tmp_path / "other", BASE, {"method": "feddc"}, device="cuda")
-    assert execute(config).state == execute(other).state == "done"
+    assert carry_out(config).state == carry_out(other).state == "done"
     assert bits(config) == bits(other)
 
 

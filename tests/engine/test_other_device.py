@@ -98,15 +98,6 @@ def test_augmentations(elsewhere: Compare, name: str) -> None:
     check(elsewhere(compare, layers | {"train": {"augment": name}}), 0, DIFFERS.get(name, ()))
 
 
-@pytest.mark.parametrize("name", ["fedmr", "moon", "scaffold", "BatchNorm"])
-def test_clients_side_by_side(elsewhere: Compare, name: str) -> None:
-    """Losses, corrections, statistics; MOON's loss is one that vmap refuses."""
-    layers = RESNET if name == "BatchNorm" else {"method": name}
-    found = elsewhere(compare, layers | {"train": {"stack": 2}})
-    assert (found.differences, len(found.steps)) == ([], 6)
-    assert not [wait for step in found.steps for wait in step]
-
-
 @pytest.mark.parametrize(
     ("name", "place", "device"),
     [

@@ -12,7 +12,7 @@ from benchmark.errors import ConfigError
 from benchmark.experiments.figures import FIGURE_FOLDER, FigureSpec, load_figure
 from benchmark.experiments.plan import plan
 from benchmark.figures.selection import TYPES, _types
-from benchmark.runs.store import ResultsFolder
+from benchmark.runs.folder import ResultsFolder
 
 
 def spec_of(number: int) -> FigureSpec:

@@ -16,7 +16,7 @@ from benchmark.experiments.figures import FIGURE_FOLDER, FigureSpec, load_figure
 from benchmark.experiments.plan import plan
 from benchmark.figures.registry import Drawing
 from benchmark.runs.data import load_data
-from benchmark.runs.store import ResultsFolder
+from benchmark.runs.folder import ResultsFolder
 
 
 def spec_of(number: int) -> FigureSpec:

@@ -9,6 +9,7 @@ import pytest
 from tiny_runs import FAKE
 
 from benchmark.__main__ import main
+from benchmark.runs.status import RunState
 
 
 class Answer(NamedTuple):
@@ -60,7 +61,7 @@ def footprint(folder: Path) -> dict[str, tuple[int, int, int]]:
 
 def numbers(out: str, table: str = "toy_table1") -> dict[str, int]:
     """What ``status`` says of a table, without what is 0: {done: 4, missing: 2}."""
-    states = ("done", "running", "waiting", "failed", "diverged", "stale", "damaged", "missing")
+    states = [str(state) for state in RunState]
     (line,) = (line for line in out.splitlines() if f" {table} " in line)
     cells = [cell.strip() for cell in line.split("│")[2:-1]]
     return {state: int(cell) for state, cell in zip(states, cells, strict=False) if int(cell)}

@@ -1,24 +1,38 @@
 """Source files with another content, as the next command would find them."""
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
-from benchmark import digests, sources
+from benchmark import code
 
 Edit = Callable[[str, str, str], None]
 
 
 @pytest.fixture
-def edited(monkeypatch: pytest.MonkeyPatch) -> Iterator[Edit]:
+def edited(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Edit]:
     """``edited(path, old, new)`` changes a text in a source file, as far as digests of code are concerned."""
+    path_of, copies = code.path_of, tmp_path / "edited"
+    monkeypatch.setattr(
+        code,
+        "path_of",
+        lambda name, *place: copies / name if (copies / name).is_file() else path_of(name, *place),
+    )
 
     def edit_source(path: str, old: str, new: str) -> None:
-        before = sources.content(path)
-        assert before is not None and old.encode() in before
-        monkeypatch.setitem(sources._read, path, before.replace(old.encode(), new.encode(), 1))
-        digests.engine.cache_clear()
+        before = code.path_of(path).read_text()
+        assert old in before
+        (copies / path).parent.mkdir(parents=True, exist_ok=True)
+        (copies / path).write_text(before.replace(old, new, 1))
+        _forget()
 
     yield edit_source
     monkeypatch.undo()
-    digests.engine.cache_clear()
+    _forget()
+
+
+def _forget() -> None:
+    """As in a new process."""
+    code.of_code.cache_clear()
+    code.engine.cache_clear()

@@ -1,16 +1,14 @@
 """Folders of runs that ended with made-up values, and what reports and figures make of them."""
 
 import hashlib
-import json
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from benchmark import code
 from benchmark.config.schema import RunConfig
-from benchmark.digests import engine
 from benchmark.engine.records import Record
 from benchmark.experiments.figures import FigureSpec
 from benchmark.experiments.plan import plan
@@ -19,10 +17,10 @@ from benchmark.figures.registry import Drawing, Request, find
 from benchmark.reports.layout import as_table
 from benchmark.reports.render import markdown
 from benchmark.reports.results import TableResults
+from benchmark.runs.folder import ResultsFolder
 from benchmark.runs.index import RunIndex
-from benchmark.runs.status import RunState, Status
-from benchmark.runs.store import ResultsFolder, RunFolder, final_values, record_lines
-from benchmark.runs.writer import write_status
+from benchmark.runs.result_files import final_values, record_lines, write_result
+from benchmark.runs.status import Result, RunState
 
 FAKE: dict[str, Any] = {
     "dataset": {"name": "fake", "options": {"classes": 4, "train_size": 90, "test_size": 20}},
@@ -30,6 +28,15 @@ FAKE: dict[str, Any] = {
     "train": {"rounds": 3, "batch_size": 8},
 }
 """Settings of a run on small made-up images."""
+
+ORIGIN: dict[str, Any] = {
+    "code": {}, "data": "d", "partition": "p", "torch": "2.0", "threads": 1, "dispatch": "AVX2", "device": "cpu",
+}  # fmt: skip
+MADE: dict[str, Any] = {
+    "code": "", "commit": "c0ffee", "dirty": False, "repositories": {}, "host": "here", "processor": "Abacus",
+    "prepared": "", "unseen": [], "note": "", "label": "", "python": "3", "numpy": "2",
+    "clients": {"class_names": ["0", "1"], "attribute_names": [], "counts": [[2, 1], [0, 3]]},
+}  # fmt: skip
 
 
 def toy_table(methods: Iterable[str], **changes: Any) -> TableSpec:
@@ -40,13 +47,6 @@ def toy_table(methods: Iterable[str], **changes: Any) -> TableSpec:
     return TableSpec.model_validate(values | changes)
 
 
-def put_status(folder: RunFolder, status: Status) -> None:
-    """Write a status as the process does that has the first lease of the run."""
-    hash, seed = folder.path.parent.name.rpartition("-")[2], int(folder.path.name.removeprefix("seed"))
-    status = replace(status, hash=hash, seed=seed)
-    write_status(folder.result_path if status.ended else folder.path / "status.1.json", status)
-
-
 def finish(
     results: ResultsFolder,
     run: RunConfig,
@@ -54,13 +54,13 @@ def finish(
     *,
     state: str = "done",
     final: Mapping[str, dict[str, float]] | None = None,
-    meta: dict[str, Any] | None = None,
-    seconds: float = 0.0,
+    made: Mapping[str, Any] | None = None,
     origin: Mapping[str, Any] | None = None,
-) -> None:
-    """Write the folder of a run that has ended. ``origin``: what its status says about what made it."""
-    folder = results.run(run.key)
-    folder.path.mkdir(parents=True)
+    **more: Any,
+) -> Path:
+    """Write the folder of a run that has ended; where it is. ``made`` and ``origin``: what is not as usual."""
+    folder = results.run(run.key).path
+    folder.mkdir(parents=True)
     records = list(records)
     rounds = max((record.round for record in records), default=run.train.rounds)
     recorded = final_values(records, rounds)
@@ -68,15 +68,29 @@ def finish(
         new = {name: value for name, value in values.items() if name not in recorded.get(split, {})}
         records += [Record(rounds, split, "all", *item) for item in new.items()]
     plain = {"hash": run.hash, **run.model_dump(mode="json")}
-    (folder.path / "config.yaml").write_text(yaml.safe_dump(plain))
-    (folder.path / "meta.json").write_text(json.dumps(meta or {}))
+    (folder / "config.yaml").write_text(yaml.safe_dump(plain))
     content = record_lines(records)
-    folder.records_path.write_bytes(content)
-    digest = hashlib.sha256(content).hexdigest()
-    sizes = {"records_bytes": len(content), "records_sha256": digest}
-    known: dict[str, Any] = {"seconds": seconds, "final": final_values(records, rounds), "engine": engine()}
-    status = Status(RunState(state), rounds, rounds, **{**known, **sizes, **(origin or {})})
-    put_status(folder, status)
+    (folder / "records.jsonl").write_bytes(content)
+    result = Result(
+        state=RunState(state),
+        round=rounds,
+        hash=run.hash,
+        seed=run.seed,
+        final=final_values(records, rounds),
+        records_bytes=len(content),
+        records_sha256=hashlib.sha256(content).hexdigest(),
+        model_sha256="",
+        origin={**ORIGIN, "engine": code.engine(), **(origin or {})},
+        made={**MADE, **(made or {})},
+        **{"message": "", "seconds": 0.0} | more,
+    )
+    write_result(folder, result)
+    return folder
+
+
+def fail(results: ResultsFolder, run: RunConfig, message: str = "why") -> None:
+    """Write the attempt of a run that ended with an error."""
+    results.run(run.key).begin(run, "launch").end(f"failed: {message}")
 
 
 def request(spec: FigureSpec, folder: Path, preset: str = "quick", seeds: int = 2, **options: Any) -> Request:

@@ -17,7 +17,7 @@ from benchmark.experiments.plan import plan
 from benchmark.experiments.selection import TableQuery, select
 from benchmark.experiments.spec import TableSpec
 from benchmark.experiments.tables import spec_called
-from benchmark.runs.store import ResultsFolder
+from benchmark.runs.folder import ResultsFolder
 
 NAME = "fedmr_table1"
 CHOICE: dict[str, Any] = {"name": NAME, "rows": "fedavg,feddyn,fedmr", "columns": "fmnist/*", "seeds": 2}
@@ -41,27 +41,22 @@ def records(reached: float) -> list[Record]:
 def fill(folder: Path, spec: TableSpec, text: str = "") -> None:
     """The runs of a table, and their partition; ``text`` is part of all that can be text."""
     results = ResultsFolder(folder).open()
-    meta = {
-        "commit": f"abc{text}",
-        "partition": PARTITION,
-        "clients": {
-            "class_names": [f"cat{text}", "dog"],
-            "counts": [[3, 1], [0, 5], [2, 2]],
-            "num_samples": 13,
-        },
-        "host": f"host{text}",
-        "device": "cpu: x",
-        "threads": 1,
+    clients = {
+        "class_names": [f"cat{text}", "dog"],
+        "attribute_names": [],
+        "counts": [[3, 1], [0, 5], [2, 2]],
     }
+    made = {"commit": f"abc{text}", "host": f"host{text}", "processor": "x", "clients": clients}
+    known = {"made": made, "origin": {"partition": PARTITION}}
     for (row, column), cell in plan(spec, "quick", range(2)).items():
         for run in cell.runs:
             value = REACHED[row.partition(":")[0]] + 0.04 * run.seed
             if (column.partition(":")[0], run.seed) == ("fmnist/iid", 1):
                 if row.startswith("fedmr"):
-                    finish(results, run, state="diverged", meta=meta)
+                    finish(results, run, state="diverged", **known)
                 if not row.startswith("fedavg"):
                     continue
-            finish(results, run, records(value), final={"test": {"accuracy": value}}, meta=meta)
+            finish(results, run, records(value), final={"test": {"accuracy": value}}, **known)
 
 
 @pytest.fixture(scope="session")

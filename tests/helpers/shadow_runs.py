@@ -16,7 +16,7 @@ import shadow_device
 import torch
 from federations import same
 from shadow_device import Wait
-from tiny_runs import folder_of, tiny
+from tiny_runs import carry_out, folder_of, tiny
 from torch.utils._pytree import tree_leaves
 
 from benchmark.config.schema import RunConfig
@@ -27,7 +27,6 @@ from benchmark.engine.round_values import RoundValues
 from benchmark.engine.state import FederationState, RoundReport
 from benchmark.engine.training import LocalTrainer
 from benchmark.runs import build, checkpoint
-from benchmark.runs.execute import execute
 
 BASE: dict[str, Any] = {
     "dataset": {
@@ -124,18 +123,18 @@ def compare(
 def _interrupted_once(config: RunConfig) -> str:
     """Carry out a run in two parts, the second from a checkpoint; returns why it failed."""
     rounds: list[int] = []
-    first = execute(config, lambda done, *_: rounds.append(done), lambda: rounds[-1:] == [2])
-    if first.state != "interrupted":
+    first = carry_out(config, lambda done, *_: rounds.append(done), lambda: rounds[-1:] == [2])
+    if first.state != "missing":
         return first.message
-    second = execute(config)
+    second = carry_out(config)
     return "" if second.state == "done" else second.message
 
 
 def _differences(a: RunConfig, b: RunConfig) -> list[str]:
     """What is not the same, bit for bit, in the results of two runs."""
-    states = [checkpoint.read(folder_of(config).checkpoint_path)["state"] for config in (a, b)]
+    states = [checkpoint.read(folder_of(config).path / "checkpoint.pt")["state"] for config in (a, b)]
     found = [name for name in states[0] if not same(states[0][name], states[1][name])]
-    records = [folder_of(config).records_path.read_bytes() for config in (a, b)]
+    records = [(folder_of(config).path / "records.jsonl").read_bytes() for config in (a, b)]
     return found + (["records"] if records[0] != records[1] else [])
 
 

@@ -16,9 +16,11 @@ import methods
 import partitions
 from benchmark.config.compose import compose, resolve
 from benchmark.config.schema import RunConfig
-from benchmark.runs.execute import execute
-from benchmark.runs.status import Status
-from benchmark.runs.store import ResultsFolder, RunFolder
+from benchmark.launch.launch import move_others
+from benchmark.runs.execute import Launch, Progress, Stop, execute
+from benchmark.runs.folder import ResultsFolder, RunFolder
+from benchmark.runs.index import RunIndex
+from benchmark.runs.status import Result, RunResult
 
 FAKE = {"name": "fake", "options": {"classes": 4, "train_size": 96, "test_size": 40}}
 TINY: dict[str, Any] = {
@@ -39,6 +41,7 @@ FORKS.set_forkserver_preload(
         "pytest",
         "benchmark.runs.execute",
         "benchmark.cli.run",
+        "torch.fx.experimental.symbolic_shapes",  # which the first backward pass imports
         *(
             module.name
             for package in (datasets, methods, partitions)
@@ -58,11 +61,33 @@ def tiny(results: Path, *layers: Mapping[str, Any], seed: int = 0, **runtime: An
     return resolve(compose("quick", TINY, *layers, outside))
 
 
-def interrupted(results: Path) -> RunConfig:
+def index_of(config: RunConfig) -> RunIndex:
+    return RunIndex(ResultsFolder(Path(config.paths.results), config.runtime.stale))
+
+
+def carry_out(
+    config: RunConfig,
+    progress: Progress = lambda *_: None,
+    stop: Stop = lambda: False,
+    launch: str = "test",
+) -> RunResult:
+    """What a launch of one run does in this process, without its signals and its snapshot of the code."""
+    index, folder = index_of(config), folder_of(config)
+    move_others(index, [config.key])
+    with folder.claimed() as is_ours:
+        found = folder.result()
+        if found is not None:
+            return RunResult(found.state, found.message)
+        assert is_ours, f"another process works on {folder.path}"
+        return execute(config, folder, Launch(launch), progress, stop)
+
+
+def interrupted(results: Path, *layers: Mapping[str, Any], **runtime: Any) -> RunConfig:
     """A run of three rounds, stopped in the second."""
-    config = tiny(results, STATEFUL)
+    config = tiny(results, STATEFUL, *layers, **runtime)
     asked = iter([False] * 3 + [True] * 100)  # two clients a round, and one look after each
-    assert execute(config, stop=lambda: next(asked))[0] == "interrupted"
+    result = carry_out(config, stop=lambda: next(asked))
+    assert result.state == "missing" and result.message.startswith("stopped after round 1;")
     return config
 
 
@@ -70,25 +95,23 @@ def folder_of(config: RunConfig) -> RunFolder:
     return ResultsFolder(Path(config.paths.results)).run(config.key)
 
 
-def status_of(config: RunConfig) -> Status:
-    status = folder_of(config).status()
-    assert status is not None
-    return status
+def result_of(config: RunConfig) -> Result:
+    result = folder_of(config).result()
+    assert result is not None
+    return result
 
 
 def bits(config: RunConfig) -> tuple[bytes, str, dict[str, dict[str, float]]]:
     """All that a finished run says: bytes of its records, digest of its model, final metrics."""
-    folder, status = folder_of(config), status_of(config)
-    assert status.state == "done"
-    assert set(status.final) == {"test"}
-    assert folder.read_records()
-    return folder.records_path.read_bytes(), status.model_sha256, status.final
+    folder, result = folder_of(config), folder_of(config).check()
+    assert result is not None and result.state == "done"
+    assert set(result.final) == {"test"}
+    return (folder.path / "records.jsonl").read_bytes(), result.model_sha256, result.final
 
 
 def round_on_disk(folder: RunFolder) -> int:
-    """The round that its status states; -1 without one."""
-    status = folder.status()
-    return status.round if status is not None else -1
+    """The last round that is recorded; -1 without an attempt."""
+    return folder.rounds() if folder.attempts() else -1
 
 
 def words_of(config: RunConfig) -> list[str]:

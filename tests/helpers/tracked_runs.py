@@ -1,4 +1,4 @@
-"""Folders of runs written by hand, and wandb's own reader of offline files, for tests."""
+"""wandb's own reader of offline files, and an environment without a server, for tests."""
 
 import json
 import os
@@ -10,84 +10,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from finished_runs import put_status
 
-from benchmark import tracking
-from benchmark.runs.status import RunState, Status
-from benchmark.runs.store import ResultsFolder
-from benchmark.tracking import TrackedRun, TrackingSettings
-
-KEY = "digits-pcdd-fedavg-uniform-0123456789ab/seed3"
-RUN = TrackedRun(KEY, "fedmr_table1", ("fedmr_table1", "fedmr"))
-ID = "0123456789ab-seed3"
-CONFIG = {
-    "hash": "0123456789ab",
-    "preset": "quick",
-    "method": {"name": "fedavg"},
-    "dataset": {"name": "digits", "options": {"stands_for": "mnist"}},
-    "selection": {"name": "uniform"},
-    "seed": 3,
-}
-META = {"commit": "c0ffee", "host": "node7", "label": "FedAvg"}
-
-# What rounds 0 to 4 leave in records.jsonl, and what of it is to arrive.
-ROUNDS: dict[int, list[tuple[str, str, str, float]]] = {
-    0: [
-        ("test", "all", "accuracy", 0.1),
-        ("test", "class=1", "accuracy", 0.25),
-        ("cost", "all", "forward", 60.0),
-    ],
-    1: [("train", "all", "loss", 2.5), ("participation", "client=7", "weight", 0.125)],
-    2: [
-        ("train", "all", "loss", 1.0 / 3.0),
-        ("participation", "client=2", "weight", 1.0),
-        ("test", "all", "accuracy", 0.30000000000000004),
-        ("test", "class=1,attribute=0", "accuracy", 1e-7),
-    ],
-    3: [("train", "all", "loss", 1.5)],
-    4: [("train", "all", "loss", 1.25), ("test", "all", "accuracy", 0.75)],
-}
-LOGGED: dict[int, dict[str, float]] = {
-    0: {"test/accuracy": 0.1, "test/accuracy/class=1": 0.25, "cost/forward": 60.0},
-    1: {"train/loss": 2.5},
-    2: {
-        "train/loss": 1.0 / 3.0,
-        "test/accuracy": 0.30000000000000004,
-        "test/accuracy/class=1,attribute=0": 1e-7,
-    },
-    3: {"train/loss": 1.5},
-    4: {"train/loss": 1.25, "test/accuracy": 0.75},
-}
+from benchmark.engine.records import Record
+from benchmark.tracking import Wandb, metric_name
 
 
-def settings(**changes: Any) -> TrackingSettings:
-    """Offline, with short times."""
-    return TrackingSettings(**{"name": "wandb", "mode": "offline", "poll": 0.1, "init_timeout": 1, **changes})
+def wandb(root: Path, groups: dict[str, tuple[str, ...]] | None = None, **settings: Any) -> Wandb:
+    """Offline, with a short time to wait for a server."""
+    plain = {"name": "wandb", "mode": "offline", "init_timeout": 1, **settings}
+    return Wandb.model_validate({"settings": plain, "root": root, "groups": groups or {}})
 
 
-def lines(rounds: Sequence[int]) -> bytes:
-    names = ("split", "group", "metric", "value")
-    return b"".join(
-        json.dumps({"round": number, **dict(zip(names, values, strict=True))}).encode() + b"\n"
-        for number in rounds
-        for values in ROUNDS[number]
-    )
-
-
-def write_run(root: Path, state: str, rounds: Sequence[int], key: str = KEY, message: str = "") -> Path:
-    """A run's folder with the records of ``rounds``."""
-    folder = ResultsFolder(root).open().run(key)
-    folder.path.mkdir(parents=True, exist_ok=True)
-    folder.records_path.write_bytes(lines(rounds))
-    (folder.path / "config.yaml").write_text(json.dumps(CONFIG))
-    (folder.path / "meta.json").write_text(json.dumps(META))
-    sizes = {"records_bytes": folder.records_size(), "final": {"test": {"accuracy": 0.75}}}
-    status = Status(RunState(state), max(rounds), 4, message, seconds=8.0, **sizes)
-    put_status(folder, status)
-    return folder.path
-
-
-# Reading back ------------------------------------------------------------------------------------------------------
+def by_round(records: Sequence[Record]) -> list[tuple[int, dict[str, float]]]:
+    """(round, values) as W&B is to have them."""
+    rounds: dict[int, dict[str, float]] = {}
+    for record in records:
+        if record.split != "participation":
+            rounds.setdefault(record.round, {})[metric_name(record)] = record.value
+    return sorted(rounds.items())
 
 
 def inspect(file: Path) -> list[dict[str, Any]]:
@@ -100,14 +40,13 @@ def inspect(file: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
 
 
-def offline_files(root: Path, id: str = ID) -> list[Path]:
-    """The offline files of a run, in the order in which they were begun."""
-    found = (root / "wandb").glob(f"offline-run-*/run-{id}.wandb")
-    return sorted(found)  # the folders' names begin with the time
+def offline_files(root: Path) -> list[Path]:
+    """All offline files, in the order in which they were begun."""
+    return sorted((root / "wandb").glob("offline-run-*/run-*.wandb"), key=lambda path: path.stat().st_mtime)
 
 
 def history(files: Sequence[Path]) -> list[tuple[int, dict[str, float]]]:
-    """(step, logged values) of every logged round; ``round`` is checked to be the step, and left out."""
+    """(round, logged values) of every logged round; the round is checked to be the step, and left out."""
     found = []
     for file in files:
         for record in inspect(file):
@@ -139,8 +78,6 @@ def wandb_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
         one.bind(("127.0.0.1", 0))
         monkeypatch.setenv("WANDB_BASE_URL", f"http://127.0.0.1:{one.getsockname()[1]}")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    # A slow machine is no dead server.
-    monkeypatch.setattr(tracking, "WAIT_SECONDS", 300.0)
     yield
     if "wandb" in sys.modules:
         sys.modules["wandb"].teardown()  # with the address of the server, which it keeps

@@ -9,7 +9,7 @@ from tiny_runs import FAKE
 from benchmark.config.compose import compose, resolve
 from benchmark.config.schema import RunConfig
 from benchmark.engine.records import Record
-from benchmark.runs.store import ResultsFolder
+from benchmark.runs.folder import ResultsFolder
 
 GRID = (0.001, 0.01, 0.1, 1.0)
 """As in conf/tune/fedprox.yaml."""
@@ -35,9 +35,9 @@ def pretend(config: RunConfig, values: Values, state: str = "done", metric: str 
         for group in ("all", "class=0")
     ]
     final = {split: {metric: rounds[max(rounds)]} for split, rounds in values.items()}
-    meta = {"commit": "0123456789abcdef", "dirty": config.seed % 2 == 1}
+    made = {"commit": "0123456789abcdef", "dirty": config.seed % 2 == 1}
     results = ResultsFolder(Path("results")).open()
-    finish(results, config, records, state=state, final=final if state == "done" else {}, meta=meta)
+    finish(results, config, records, state=state, final=final if state == "done" else {}, made=made)
 
 
 def pretend_grid(column: str, validation: tuple[float, ...], test: tuple[float, ...] = (1, 0, 0, 0)) -> None:

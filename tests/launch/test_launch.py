@@ -1,177 +1,151 @@
-import contextlib
+"""Workers pull: every run is carried out once, one that fails costs itself only, and all can be stopped."""
+
 import json
 import os
 import signal
-import subprocess
-import sys
-import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from launch_work import LoadsNowhere, Log
-from processes import is_alive, wait_until
+import torch
+from desk import Desk, desk
+from processes import descendants, executable, is_alive, wait_until
+from tiny_runs import FORKS, tiny
 
+from benchmark import code
 from benchmark.errors import ConfigError, validate
-from benchmark.launch import local as launcher
-from benchmark.launch import resources
-from benchmark.launch.local import launch
-from benchmark.launch.pool import LaunchError
+from benchmark.launch import resources, work
+from benchmark.launch.launch import carry_out
+from benchmark.launch.progress import Following
 from benchmark.launch.settings import LocalSettings
-from benchmark.launch.tasks import SECOND_PRESS, STOP_SIGNALS, Outcome, Task
-from benchmark.runs.status import RunState
-from benchmark.system import NO_MEMORY
+from benchmark.launch.work import Plan, read_plan
+from benchmark.reports.render.console import TextConsole
+from benchmark.runs.folder import ResultsFolder
+from benchmark.runs.index import RunIndex
+from benchmark.runs.status import RunResult
 
-ROOT = Path(__file__).resolve().parents[2]
-HELPERS = ROOT / "tests" / "helpers"
+RUNS, WORKERS = (int(os.environ.get(name, number)) for name, number in (("RUNS", 200), ("WORKERS", 3)))
 
 
-def tasks(*payloads: Any) -> list[Task]:
-    return [Task(f"run/seed{index}", payload) for index, payload in enumerate(payloads)]
+@pytest.fixture
+def here(tmp_path: Path) -> Iterator[Desk]:
+    with desk(tmp_path) as it:
+        yield it
 
 
 def settings_of(**values: Any) -> LocalSettings:
     return validate(LocalSettings, values, "launcher.")
 
 
-def local(
-    work: str, *payloads: Any, listener: Log | None = None, retries: int = 0, **settings: Any
-) -> list[Outcome]:
-    given = settings_of(**{"workers": 2, **settings})
-    return launch(tasks(*payloads), f"launch_work:{work}", given, retries=retries, listener=listener or Log())
+def plan_of(results: Path, runs: int) -> Plan:
+    """Runs of milliseconds."""
+    short = {"dataset": {"options": {"train_size": 16, "test_size": 8}}}
+    short |= {"partition": {"clients": 2}, "train": {"rounds": 1}}
+    plain = tuple(tiny(results, short, seed=seed).model_dump(mode="json") for seed in range(runs))
+    return Plan("one", str(results), plain, "", code.engine(), str(torch.__version__))
 
 
-# Doing all tasks ---------------------------------------------------------------------------------
+def pull(path: Path, offset: int) -> None:
+    """What a worker does; each run that it begins is a line of a file."""
+    plan = read_plan(path)
+    with path.with_name(f"begun-{offset}").open("a") as stream:
+
+        def told(key: str, result: RunResult | None, seconds: float) -> None:
+            if result is None:
+                print(key, file=stream, flush=True)
+
+        work.work(plan, plan.configs(), lambda: False, offset, told)
 
 
-@pytest.mark.parametrize("kind", ["inline", "local"])
-@pytest.mark.parametrize("number", [0, 1000])
-def test_outcomes_come_in_the_order_of_the_tasks(kind: Any, number: int) -> None:
-    log, given = Log(), tasks(*range(number))
-    before = [signal.getsignal(number) for number in STOP_SIGNALS]
-    outcomes = launch(given, "launch_work:echo", LocalSettings(name=kind), listener=log)
-    assert [(o.key, o.state, o.message) for o in outcomes] == [
-        (f"run/seed{index}", "done", str(index)) for index in range(number)
-    ]
-    assert log.events[0] == ("started", number) and log.events[-1] == ("finished",)
-    assert [event[1] for event in log.named("task_started")] == [task.key for task in given]
-    assert len(log.named("task_ended")) == number
-    assert [signal.getsignal(number) for number in STOP_SIGNALS] == before
+# Every run once ----------------------------------------------------------------------------------------------------
 
 
-# Failures ----------------------------------------------------------------------------------------
+def test_several_workers_carry_out_every_run_once(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path, RUNS)
+    plan.write()
+    workers = [FORKS.Process(target=pull, args=(plan.path, place)) for place in range(WORKERS)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    begun = [path.read_text().split() for path in plan.path.parent.glob("begun-*")]
+    assert Counter(key for keys in begun for key in keys) == dict.fromkeys(plan.keys, 1)
+    assert len(begun) == WORKERS and all(begun), "all took part"
+    assert ResultsFolder(tmp_path).finished(plan.keys) == set(plan.keys)
+    assert not list(tmp_path.glob("runs/*/.seed*")), "neither claims nor attempts are left"
 
 
-def test_a_killed_worker_costs_its_task_only() -> None:
-    outcomes = local("pid", None, None, "signal", None, None, LoadsNowhere(), None, "exit", workers=1)
-    states = ["done", "done", "failed", "done", "done", "failed", "done", "failed"]
-    assert [outcome.state for outcome in outcomes] == states
-    first, second = {o.message for o in outcomes[:2]}, {o.message for o in outcomes[3:5]}
-    assert len(first) == len(second) == 1 and first != second, "one worker before, another one after"
-    why, output = outcomes[2].message.splitlines()
-    assert "worker process died" in why and "SIGKILL" in why and NO_MEMORY in why and output == "last words"
-    assert "worker process died" in outcomes[5].message, "of a payload that cannot be read"
-    assert "exit code 3" in outcomes[-1].message
+def test_failures_cost_their_runs_only(here: Desk) -> None:
+    """Of 42 runs one raises an error, and the process of one is killed each time."""
+    here.prepare(range(2, 44), rounds=1, how="raise", at=5)
+    here.edit('if self.how == "kill"', "if view.num_clients == 9")
+    here.edit("self.clients in (0, view.num_clients)", "view.num_clients in (5, 9)")
+    here.edit('if self.how == "raise"', "if view.num_clients == 5")
+    output = here.table("launcher.grace=5").wait(1)
+    begun = {clients: len(pids) for clients, pids in here.at_work(0).items()}
+    assert begun == dict.fromkeys(range(2, 44), 1) | {9: 3}
+    assert "42/42 runs in " in output and "40 done, 2 failed" in output
+    assert output.count("ArithmeticError: two and two are five (in Fragile.apply, methods/fragile.py:") == 1
+    assert output.count("3 processes died over it") == 1
+    assert "toy: 40 done, 2 failed; " in output
 
 
-@pytest.mark.parametrize(
-    ("how", "times", "retries", "states"),
-    [
-        ("crash", 1, 0, ["failed", "done"]),
-        ("crash", 2, 0, ["failed", "failed"]),
-        ("failed", 1, 0, ["failed"]),
-        ("failed", 3, 2, ["failed", "failed", "failed"]),
-    ],
-)
-def test_tries_of_failed_tasks(tmp_path: Path, how: str, times: int, retries: int, states: list[str]) -> None:
-    """Those of dead workers at least once."""
-    log, payload = Log(), {"path": str(tmp_path / "tries"), "times": times, "how": how}
-    (outcome,) = local("at_last", payload, listener=log, retries=retries)
-    assert [event[2] for event in log.named("task_ended")] == states and outcome.state == states[-1]
+# Two commands ------------------------------------------------------------------------------------------------------
 
 
-def test_what_does_not_fit_beside_others_is_tried_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On two GPUs with two workers each; of four tasks only the first one fits."""
-    calls: list[tuple[int, list[str]]] = []
-
-    class FullPool:
-        def __init__(self, some: list[Task], work: str, places: list[str], *_: Any) -> None:
-            calls.append((len(some), places))
-            done = [Outcome(task.key, RunState.DONE, "", 1.0) for task in some]
-            full = [Outcome(task.key, RunState.FAILED, "full", 1.0, "OutOfMemoryError") for task in some]
-            self.outcomes = done if len(calls) > 1 else [done[0], *full[1:]]
-
-        def run(self) -> list[Outcome]:
-            return self.outcomes
-
-    monkeypatch.setattr(launcher, "Pool", FullPool)
-    monkeypatch.setattr(resources, "cuda_devices", lambda: 2)
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    assert {outcome.state for outcome in local("echo", 0, 1, 2, 3, workers=4)} == {"done"}
-    assert calls == [(4, ["0", "1", "0", "1"]), (3, ["0", "1"])]
-
-
-@pytest.mark.parametrize("kind", ["inline", "local"])
-def test_an_exception_is_a_failure_of_its_task(kind: Any) -> None:
-    given = tasks("raise", None, "state", "sys.exit", None)
-    outcomes = launch(given, "launch_work:pid", LocalSettings(name=kind, workers=1), listener=Log())
-    assert [outcome.state for outcome in outcomes] == ["failed", "done", "failed", "failed", "done"]
-    assert [outcome.error for outcome in outcomes] == ["ArithmeticError", "", "ValueError", "SystemExit", ""]
-    lines = outcomes[0].message.splitlines()
-    assert lines[0] == "ArithmeticError: two and two"
-    assert lines[1].startswith("Traceback") and any("launch_work.py" in line for line in lines)
-    assert "'perfect'" in outcomes[2].message
-    assert outcomes[3].message.startswith("SystemExit: 1\n")
-    assert outcomes[1].message == outcomes[4].message, "the worker stays"
-
-
-def test_workers_that_cannot_start_end_the_launch(tmp_path: Path, monkeypatch: Any) -> None:
-    """One never starts; one starts once, and dies on its second task."""
-    (tmp_path / "broken_work.py").write_text("import os\nos.write(2, b'a library is missing')\nos._exit(7)\n")
-    (tmp_path / "once_work.py").write_text(
-        "import os, pathlib\n"
-        "pathlib.Path(__file__).with_name('started').touch(exist_ok=False)\n"
-        "def work(payload, stop):\n"
-        "    return ('done', '') if payload == 0 else os._exit(1)\n"
+def test_two_launches_with_different_code(here: Desk) -> None:
+    """The second carries out what the first has not; neither replaces what the other has made."""
+    here.prepare((2, 3, 4, 5), how="hold", round=1)
+    hold = here.hold()
+    first = here.table()
+    wait_until(lambda: len(here.at_work(1)) == 2, "two runs at work")
+    here.edit()
+    second = here.table()
+    wait_until(lambda: len(here.at_work(1)) == 4, "the other two at work for the second command")
+    hold.unlink()
+    outputs = [command.wait(1) for command in (first, second)]
+    for output in outputs:
+        assert output.count("failed      ") == 2
+        assert (
+            output.count("another command has carried it out in another way (code of methods/fragile.py") >= 2
+        )
+    assert {len(pids) for pids in here.at_work(0).values()} == {1}
+    assert "carried out again" not in outputs[0] + outputs[1]
+    assert here.table().wait().count("carried out again: ") == 2, (
+        "the next command replaces what is not its own"
     )
-    monkeypatch.syspath_prepend(str(tmp_path))
-    said = {
-        "broken_work": "exit code 7. Its last output:\na library is missing",
-        "once_work": "FileExistsError",
-        "big_work": f"exit code 1. Its last output:\n{NO_MEMORY}",
-    }
-    (tmp_path / "big_work.py").write_text("raise MemoryError\n")
-    for name, ended in {"broken_work": [], "once_work": ["done", "failed"], "big_work": []}.items():
-        log = Log()
-        with pytest.raises(LaunchError) as caught:
-            launch(tasks(*range(4)), f"{name}:work", LocalSettings(workers=1), listener=log)
-        assert "3 in a row" in str(caught.value) and said[name] in str(caught.value)
-        assert [event[2] for event in log.named("task_ended")] == ended, "what was finished counts"
-        assert log.events[-1] == ("finished",)
 
 
-def test_a_device_where_no_worker_starts(tmp_path: Path, monkeypatch: Any, caplog: Any) -> None:
-    """The other one does all tasks; the first lasts until three workers have died."""
-    (tmp_path / "one_sided.py").write_text(
-        "import os, pathlib, time\n"
-        "other, deaths = (pathlib.Path(__file__).with_name(name) for name in ('other', 'deaths'))\n"
-        "def wait(path, size):\n"
-        "    while not path.exists() or path.stat().st_size < size: time.sleep(0.01)\n"
-        "if os.environ['CUDA_VISIBLE_DEVICES'] == '1':\n"
-        "    wait(other, 0)\n"
-        "    os.write(os.open(deaths, os.O_CREAT | os.O_APPEND | os.O_WRONLY), b'x')\n"
-        "    os._exit(7)\n"
-        "def work(payload, stop):\n"
-        "    other.touch()\n"
-        "    wait(deaths, 3)\n"
-        "    time.sleep(0.02)\n"
-        "    return 'done', ''\n"
-    )
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(resources, "cuda_devices", lambda: 2)
-    outcomes = launch(tasks(*range(30)), "one_sided:work", LocalSettings(), listener=Log())
-    assert [outcome.state for outcome in outcomes] == ["done"] * 30
-    assert "a worker died 3 times before its first task: exit code 7" in caplog.text
+def test_a_worker_of_another_program_ends_with_a_message(tmp_path: Path) -> None:
+    plan = replace(plan_of(tmp_path, 1), engine="another", torch="1.0")
+    plan.write()
+    worker = FORKS.Process(target=work_main, args=(plan.path,))
+    worker.start()
+    worker.join()
+    assert worker.exitcode == 1
+    said = (tmp_path / "said").read_text()
+    assert said.startswith("this machine has other code than the launch: engine ") and "torch 2." in said
+    assert not ResultsFolder(tmp_path).finished(plan.keys)
+
+
+def work_main(path: Path) -> None:
+    with (path.parents[2] / "said").open("w") as stream:
+        os.dup2(stream.fileno(), 1)
+        raise SystemExit(work.main(str(path), "0"))
+
+
+def test_workers_that_cannot_start_end_the_launch(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
+    executable(tmp_path / "python", "echo a library is missing; exit 7")
+    monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
+    config = tiny(tmp_path)
+    following = Following(RunIndex(ResultsFolder(tmp_path)), {config.key: config}, TextConsole())
+    assert carry_out(following, [config], settings_of(workers=2)) == 1
+    out, err = capsys.readouterr()
+    assert err == "error: no worker can be started. The last lines of one:\na library is missing\n"
+    assert "0/1 runs in " in out
 
 
 @pytest.mark.parametrize(
@@ -179,209 +153,91 @@ def test_a_device_where_no_worker_starts(tmp_path: Path, monkeypatch: Any, caplo
     [
         ({"name": "locall"}, ["'locall'", "'local' or 'inline'", "Did you mean 'local'?"]),
         ({"workers": 0}, ["workers: got 0"]),
-        ({"threads": 0}, ["threads: got 0"]),
         ({"grace": -1}, ["launcher.grace: got -1"]),
         ({"name": "inline", "workers": 4}, ["workers=4", "launcher=local"]),
         ({"devices": ["cuda:2"]}, ["cuda:2", "here: cuda:0, cuda:1"]),
         ({"devices": ["cpu", "cuda:0"]}, ["cpu alone"]),
-        ({"devices": ["gpu"]}, ["'gpu'"]),
         ({"devices": ["cuda"]}, ["'cuda'", "here: no GPU"]),
     ],
 )
-def test_settings_that_are_not_allowed(setting: Any, words: list[str], monkeypatch: Any) -> None:
+def test_settings_that_are_not_allowed(
+    setting: Any, words: list[str], tmp_path: Path, monkeypatch: Any
+) -> None:
     monkeypatch.setattr(resources, "cuda_devices", lambda: 0 if "no GPU" in words[-1] else 2)
+    config = tiny(tmp_path)
+    following = Following(RunIndex(ResultsFolder(tmp_path)), {config.key: config}, TextConsole())
     with pytest.raises(ConfigError) as caught:
-        launch(tasks(1), "launch_work:echo", settings_of(**setting), listener=Log())
+        carry_out(following, [config], settings_of(**setting))
     assert all(word in str(caught.value) for word in words)
 
 
-def test_a_system_that_starts_no_process_ends_the_launch(monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*args: Any, **more: Any) -> None:
-        raise OSError(11, "Resource temporarily unavailable")
-
-    monkeypatch.setattr(subprocess, "Popen", full)
-    with pytest.raises(LaunchError, match="Resource temporarily unavailable"):
-        local("echo", 1, 2)
-
-
-# Threads and devices -----------------------------------------------------------------------------
+# Stopping ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("gpus", "settings", "listed", "assigned"),
-    [
-        (0, {}, None, [None] * 8),  # one worker per core
-        (0, {"threads": 3}, None, [None] * 2),
-        (0, {"threads": 16}, None, [None]),
-        (0, {"workers": 64, "devices": ["cpu"]}, None, [""] * 9),  # not more than tasks
-        (3, {}, None, ["0", "1", "2"]),
-        (3, {"devices": ["cuda:2", "cuda:0"]}, None, ["2", "0"]),
-        (3, {"devices": ["cuda"]}, None, ["0", "1", "2"]),  # device=cuda of a command
-        (3, {"workers": 4, "devices": ["cuda:0", "cuda:1"]}, None, ["0", "1", "0", "1"]),
-        (3, {"devices": ["cuda:1", "cuda:2"]}, "7,3,GPU-5", ["3", "GPU-5"]),
-        (3, {"workers": 2, "devices": ["cpu"]}, "7,3,5", ["", ""]),
-    ],
+    ("launcher", "number"),
+    [("local", signal.SIGINT), ("local", signal.SIGHUP), ("inline", signal.SIGTERM)],
 )
-def test_workers_and_their_devices(
-    gpus: int, settings: Any, listed: str | None, assigned: list[str | None], monkeypatch: Any
-) -> None:
-    """Of nine tasks on eight cores, by number of workers, threads and devices."""
-    monkeypatch.setattr(resources, "cuda_devices", lambda: gpus)
-    monkeypatch.setattr(resources, "usable_cores", lambda: 8)
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    if listed:
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", listed)
-    assert resources.assign_devices(9, settings_of(**settings)) == assigned
+def test_a_signal_to_the_group_saves_all_runs(here: Desk, launcher: str, number: int) -> None:
+    """The last line is the command that goes on, and it does."""
+    here.prepare((2, 3, 4), how="slow", rounds=150)
+    hold = here.hold()
+    words = ("launcher=inline",) if launcher == "inline" else ()
+    command = here.table(*words)
+    at_work = 1 if launcher == "inline" else 2
+    wait_until(lambda: len(here.at_work(2)) == at_work, "runs at work")
+    pids = descendants(command.process.pid)
+    os.killpg(command.process.pid, number)
+    if launcher == "local":
+        command.says(f"stopping on {signal.Signals(number).name}: runs save their state")
+    output = command.wait(130)
+    hold.unlink()
+    *_, last = output.splitlines()
+    assert last.startswith("stopped: 0 of 3 runs have ended. This goes on: ") and "table name=toy" in last
+    assert "0/3 runs in " in output and "3 not ended" in output
+    assert not any(map(is_alive, pids))
+    here.table("launcher=inline").wait()
+    assert len(here.finished()) == 3
+    # Nobody began again: rounds that were saved are not repeated.
+    assert {len(pids) for pids in here.at_work(0).values()} == {1}
 
 
-def test_the_environment_of_a_worker_is_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resources, "cuda_devices", lambda: 4)
-    payload = ("CUDA_VISIBLE_DEVICES", str(tmp_path), 2)
-    outcomes = local("environment", payload, payload, devices=["cuda:1", "cuda:3"])
-    assert sorted(outcome.message for outcome in outcomes) == ["1", "3"]
-    monkeypatch.setenv("OMP_NUM_THREADS", "5")
-    (outcome,) = local("environment", ("OMP_NUM_THREADS", str(tmp_path), 1), threads=3, devices=["cpu"])
-    assert outcome.message == "3" and os.environ["OMP_NUM_THREADS"] == "5"
+def test_workers_save_and_end_after_their_launcher_was_killed(here: Desk) -> None:
+    here.prepare((2, 3), how="slow", rounds=150)
+    here.hold()
+    command = here.table("launcher.grace=60")
+    wait_until(lambda: len(here.at_work(1)) == 2, "two runs at work")
+    pids = descendants(command.process.pid)
+    command.process.kill()
+    command.process.wait()
+    wait_until(lambda: not any(map(is_alive, pids)), "the end of the workers")
+    assert len(list(here.folder.glob("results/runs/*/.seed0-*/checkpoint.pt"))) == 2
 
 
-# Stopping ----------------------------------------------------------------------------------------
-
-SCRIPT = """
-import json, signal, sys
-signal.signal(signal.SIGINT, {sigint})  # it may be ignored where tests run in the background
-sys.path[:0] = {path}
-from pathlib import Path
-from launch_work import Log
-from benchmark.launch.local import LocalSettings, Task, launch
-log = Log()
-tasks = [Task(f"run{{index}}", f"{folder}/run{{index}}") for index in range(4)]
-outcomes = launch(tasks, "launch_work:{work}", LocalSettings(name="{kind}", {settings}), listener=log)
-print(json.dumps([[(o.key, o.state, o.message) for o in outcomes], log.named("stopping"), "torch" in sys.modules]))
-"""
+def test_runs_that_do_not_save_are_killed(here: Desk) -> None:
+    """After ``launcher.grace`` seconds."""
+    here.prepare((2, 3), how="hold")
+    here.hold()
+    command = here.table("launcher.grace=0.3")
+    wait_until(lambda: len(here.at_work(0)) == 2, "two runs at work")
+    pids = descendants(command.process.pid)
+    command.process.send_signal(signal.SIGINT)
+    assert "stopped: 0 of 2 runs" in command.wait(130)
+    assert not any(map(is_alive, pids))
 
 
-@pytest.fixture
-def background(tmp_path: Path) -> Any:
-    """Starts a launch of four endless tasks in a process group of its own, as a terminal does."""
-    processes: list[subprocess.Popen[str]] = []
-
-    def start(
-        work: str,
-        kind: str = "local",
-        settings: str = "workers=2",
-        sigint: str = "signal.default_int_handler",
-    ) -> subprocess.Popen[str]:
-        script = tmp_path / "script.py"
-        names = {"path": [str(HELPERS), str(ROOT)], "folder": tmp_path, "work": work, "kind": kind}
-        script.write_text(SCRIPT.format(**names, settings=settings, sigint=sigint))
-        process = subprocess.Popen(
-            [sys.executable, script], stdout=subprocess.PIPE, text=True, start_new_session=True
-        )
-        processes.append(process)
-        expected = 2 if kind == "local" else 1
-        wait_until(lambda: len(workers(tmp_path)) == expected, "the tasks have begun")
-        return process
-
-    yield start
-    for process in processes:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
-
-
-def workers(folder: Path) -> list[int]:
-    """Processes that have begun a task."""
-    return [int(text) for path in sorted(folder.glob("run?")) if (text := path.read_text().strip())]
-
-
-def result(process: subprocess.Popen[str], folder: Path) -> tuple[list[list[str]], list[list[str]]]:
-    out, _ = process.communicate(timeout=300)
-    assert process.returncode == 0
-    outcomes, stopping, torch_imported = json.loads(out)
-    if resources.cuda_devices() == 0:
-        assert not torch_imported, "the launcher needs no torch"
-    assert not any(map(is_alive, workers(folder))), "no process is left"
-    return outcomes, stopping
-
-
-@pytest.mark.parametrize(
-    ("kind", "number", "to"),
-    [
-        ("local", signal.SIGINT, "group, twice"),
-        ("local", signal.SIGTERM, "launcher"),
-        ("local", signal.SIGTERM, "group"),
-        ("local", signal.SIGHUP, "group"),
-        ("local", signal.SIGQUIT, "group"),
-        ("inline", signal.SIGINT, "group"),
-        ("inline", signal.SIGTERM, "launcher"),
-        ("inline", signal.SIGQUIT, "launcher"),
-    ],
-)
-def test_a_signal_lets_tasks_save(background: Any, kind: str, number: int, to: str, tmp_path: Path) -> None:
-    process = background("until_stop", kind, "workers=2" if kind == "local" else "")
-    if "group" in to:
-        os.killpg(process.pid, number)
-    if to != "group":
-        process.send_signal(number)
-    outcomes, stopping = result(process, tmp_path)
-    begun = ["run0", "run1"] if kind == "local" else ["run0"]
-    # A worker may have ended, and a new one have begun, before the launcher saw a SIGTERM to all.
-    exact = number != signal.SIGTERM or to != "group"
-    assert outcomes[: None if exact else 2] == [[key, "interrupted", "saved"] for key in begun]
-    assert {state for _, state, _ in outcomes} == {"interrupted"} and len(stopping) == 1
-    saved = {path.name for path in tmp_path.glob("*.saved")}
-    assert saved >= {f"{key}.saved" for key in begun} and len(saved) == len(outcomes)
-
-
-def test_with_sigint_ignored_sigterm_ends_all(background: Any, tmp_path: Path) -> None:
-    """As started by `nohup make table1 &`: Ctrl-C stays ignored, SIGTERM leaves no process behind."""
-    process = background("until_stop", sigint="signal.SIG_IGN")
-    os.killpg(process.pid, signal.SIGINT)
-    time.sleep(0.5)
-    assert process.poll() is None and all(map(is_alive, workers(tmp_path)))
-    process.terminate()
-    outcomes, stopping = result(process, tmp_path)
-    assert [state for _, state, _ in outcomes] == ["interrupted"] * 2
-    assert [message.partition(":")[0] for _, message in stopping] == ["SIGTERM"]
-
-
-@pytest.mark.parametrize(
-    ("kind", "settings", "presses", "why"),
-    [
-        ("inline", "", 2, "second Ctrl-C"),
-        ("local", "workers=2", 2, "second Ctrl-C"),
-        ("local", "workers=2, grace=0.3", 1, "after 0.3 s"),
-    ],
-)
-def test_deaf_work(background: Any, kind: str, settings: str, presses: int, why: str, tmp_path: Path) -> None:
-    process = background("deaf", kind, settings)
-    os.killpg(process.pid, signal.SIGINT)
-    if presses == 2:
-        time.sleep(SECOND_PRESS + 0.1)
-        assert process.poll() is None
-        os.killpg(process.pid, signal.SIGINT)
-    outcomes, _ = result(process, tmp_path)
-    assert {state for _, state, _ in outcomes} == {"interrupted"}
-    assert all(why in message for _, _, message in outcomes)
-
-
-@pytest.mark.parametrize("work", ["until_stop", "deaf"])
-def test_workers_end_with_a_killed_launcher(background: Any, work: str, tmp_path: Path) -> None:
-    process = background(work, "local", "workers=2, grace=0.5")
-    pids = workers(tmp_path)
-    assert all(map(is_alive, pids))
-    process.kill()
-    wait_until(lambda: not any(map(is_alive, pids)), "the workers end")
-    saved = sorted(path.name for path in tmp_path.glob("*.saved"))
-    assert saved == (["run0.saved", "run1.saved"] if work == "until_stop" else [])
-
-
-def test_an_error_of_the_listener_lets_tasks_save(tmp_path: Path) -> None:
-    class Broken(Log):
-        def task_started(self, key: str) -> None:
-            wait_until(lambda: workers(tmp_path), "the task has begun")
-            raise BrokenPipeError("nobody reads")
-
-    with pytest.raises(BrokenPipeError):
-        local("until_stop", str(tmp_path / "run0"), listener=Broken(), workers=1)
-    assert (tmp_path / "run0.saved").exists() and not any(map(is_alive, workers(tmp_path)))
+def test_the_environment_of_a_worker_is_its_own(here: Desk) -> None:
+    """Cores and GPU; the code is that of the snapshot, whose digest the result has."""
+    here.prepare((2,), rounds=1)
+    line = (
+        'Path(os.environ["TOY"], "seen").write_text(repr([os.environ[name] for name in NAMES] + [__file__]))'
+    )
+    here.edit("return 1.0 * w", f"{line}\n        return 1.0 * w")
+    here.edit("\n\n@reg", '\nNAMES = ("CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS")\n\n\n@reg')
+    here.table("threads=3", "device=cpu", CUDA_VISIBLE_DEVICES="7").wait()
+    device, threads, file = json.loads((here.folder / "seen").read_text().replace("'", '"'))
+    (key,) = here.finished()
+    result = here.results.run(key).result()
+    assert result is not None and result.origin["threads"] == 3
+    snapshot = here.folder / "results" / "code" / result.made["code"]
+    assert (device, threads, file) == ("", "3", str(snapshot / "0/methods/fragile.py"))

@@ -1,311 +1,188 @@
 """What is submitted to a cluster, and what is not: against a queue that does as it is told."""
 
-from collections import Counter
-from collections.abc import Mapping
+import json
+import re
+import shlex
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_queue import KEYS, FakeQueue, cluster, end, tasks
+from command_line import cli  # noqa: F401
+from fake_queue import FakeQueue, fake_queue
+from submitit.helpers import DelayedSubmission
+from tiny_runs import FAKE, carry_out, tiny
 
+from benchmark import code
+from benchmark.cli.options import group_settings
+from benchmark.config.compose import group_names
+from benchmark.engine.records import Record
 from benchmark.errors import ConfigError
-from benchmark.launch.slurm import preflight
-from benchmark.launch.slurm.queue import SchedulerUnavailableError
-from benchmark.launch.slurm.submission_log import Place, task_log
-from benchmark.launch.tasks import Outcome
-from benchmark.runs.status import RunState, Status
-from benchmark.runs.store import ResultsFolder, RunFolder
+from benchmark.launch import slurm
+from benchmark.launch.settings import SlurmSettings
+from benchmark.launch.slurm import Task, name_of
+from benchmark.launch.work import Plan
+from benchmark.runs.folder import ResultsFolder
+
+SWEEP = ("run", "-m", "dataset=fake", "partition.clients=2,3,4", "train.rounds=1", "launcher=slurm")
+SWEEP += tuple(f"+dataset.options.{key}={value}" for key, value in FAKE["options"].items())
+DETACHED = (*SWEEP, "launcher.detach=true")
 
 
 @pytest.fixture
-def results(tmp_path: Path) -> ResultsFolder:
-    return ResultsFolder(tmp_path / "results").open()
-
-
-def test_times_are_those_of_other_seeds(results: ResultsFolder) -> None:
-    """Two minutes for method 0, the setting's ten for the others: 84 minutes hold 2 x 2 + 8 x 10, not one more."""
-    end(results, KEYS[0], seconds=120.0)
-    queue = FakeQueue()
-    assert cluster(results, queue).submit(tasks()) == 11
-    (packs,) = queue.arrays.values()
-    assert [len(pack) for pack in packs] == [10, 1]
+def queue(tmp_path: Path, monkeypatch: Any) -> FakeQueue:
+    return fake_queue(tmp_path / "slurm", monkeypatch)
 
 
 # What is submitted -------------------------------------------------------------------------------------------------
 
 
-def test_what_neither_ended_nor_lives(results: ResultsFolder) -> None:
-    end(results, KEYS[0])
-    end(results, KEYS[1], state="diverged")
-    end(results, KEYS[2], state="failed")
-    queue = FakeQueue()
-    with results.run(KEYS[3]).lease():
-        assert cluster(results, queue).submit(tasks()) == 9
-    assert queue.submitted() == [KEYS[2], *KEYS[4:]]
-    # Another launcher, or the same command once more: all that was submitted lives.
-    assert cluster(results, queue).submit(tasks(KEYS[4:])) == 0
-    assert cluster(results, queue).submit(tasks()) == 1 and queue.submitted()[-1] == KEYS[3]
+def test_one_array_of_identical_tasks(cli: Any, queue: FakeQueue, tmp_path: Path) -> None:  # noqa: F811
+    given = ("time=90", "mem=8GB", "workers=2", "threads=3", "max_parallel=5", "partition=gpu")
+    more = ("setup=[ulimit -c 0]", "modules=[cuda/12.4]", "slurm={exclude: node1}")
+    exit_code, out, err = cli(*DETACHED, *(f"launcher.{word}" for word in (*given, *more)))
+    assert (exit_code, err) == (0, "")
+    (script,), options, results = queue.scripts, queue.options, tmp_path / "results"
+    (folder,) = (results / "launches").iterdir()
+    assert f"job 70: 2 tasks for 3 runs; logs: {folder}/" in out and "the same command shows how far" in out
+    assert options["array"] == "0-1%2", "two runs at a time in a task"
+    assert (options["time"], options["mem"], options["partition"]) == ("90", "8GB", "gpu")
+    assert (options["cpus-per-task"], options["exclude"]) == ("6", "node1")
+    assert options["job-name"] == name_of(results) and options["signal"] == "USR2@120"
+    plan = json.loads((folder / "plan.json").read_bytes())
+    snapshot = results / "code" / plan["code"]
+    assert (snapshot / "0/benchmark/launch/work.py").is_file()
+    lines = script.splitlines()
+    setup = [
+        "module load cuda/12.4",
+        "ulimit -c 0",
+        f"export PYTHONPATH={snapshot}/0",
+        "export FEDTABLES_PATH=''",
+    ]
+    assert lines[lines.index(setup[0]) :][:4] == setup
+    assert len(plan["runs"]) == 3 and {run["paths"]["results"] for run in plan["runs"]} == {str(results)}
 
 
-def test_a_task_that_is_gone_is_submitted_again(results: ResultsFolder) -> None:
-    queue = FakeQueue()
-    assert cluster(results, queue, runs_per_job=6).submit(tasks()) == 12
-    (name,) = queue.arrays
-    queue.alive[name] = {1}  # the first six runs: killed, cancelled, its node lost
-    end(results, KEYS[0])
-    assert cluster(results, queue).submit(tasks()) == 5
-    assert queue.submitted()[12:] == KEYS[1:6]
+def test_what_is_queued_is_not_submitted_twice(cli: Any, queue: FakeQueue, monkeypatch: Any) -> None:  # noqa: F811
+    """Of a longer list only the new run is submitted; with other code nothing is."""
+    assert cli(*DETACHED).code == 0
+    assert queue.options["array"] == "0-2%3"
+    queue.hold("70", 3)
+    assert cli(*DETACHED).code == 0 and len(queue.scripts) == 1
+    longer = [word.replace("=2,3,4", "=2,3,4,5") for word in DETACHED]
+    assert "job 71: 1 tasks for 1 runs" in cli(*longer).out
+    assert ", 3 tasks waiting" in cli("status").out.replace("; ", ", ")
+    with monkeypatch.context() as patch:
+        patch.setattr(code, "DIGITS", 15)  # names the snapshot otherwise, as an edit does
+        exit_code, _, err = cli(*DETACHED)
+    assert exit_code == 2 and "job 70 carries out 3 of these runs with other code" in err
+    assert "`scancel 70`" in err and len(queue.scripts) == 2
+    queue.hold("70", 0)
+    assert cli(*DETACHED, "launcher.max_parallel=2").code == 0
+    assert len(queue.scripts) == 3 and queue.options["array"] == "0-1%2", "what was lost is submitted again"
 
 
-def test_a_queue_that_is_full_takes_the_rest_later(results: ResultsFolder) -> None:
-    queue = FakeQueue(largest=5, room=6)
-    first = cluster(results, queue, runs_per_job=1, max_parallel=8)
-    assert first.submit(tasks()) == 5
-    assert queue.submitted() == KEYS[:5]
-    assert queue.parallel == [2], "eight tasks at a time among three arrays"
-    assert first.submit(tasks()) == 0 and queue.asked == 2, "nothing has ended: it is not even asked"
-    (name,) = queue.arrays
-    queue.alive[name] = {3, 4}
-    end(results, *KEYS[:3])
-    assert first.submit(tasks()) == 4, "half an array has room, and another half"
-    queue.room = 1000
-    assert first.submit(tasks()) == 0, "nothing has ended"
-    queue.alive[name] = set()
-    end(results, *KEYS[3:5])
-    assert first.submit(tasks()) == 3
-    assert queue.submitted() == KEYS
-
-
-def test_a_scheduler_that_does_not_answer(results: ResultsFolder) -> None:
-    """Nothing is known to be gone, so nothing is submitted twice."""
-    queue = FakeQueue()
-    cluster(results, queue).submit(tasks(KEYS[:6]))
-    queue.answers = False
-    assert cluster(results, queue).submit(tasks(KEYS[:6])) == 0
+def test_tasks_in_which_nothing_happens_end_the_command(cli: Any, queue: FakeQueue) -> None:  # noqa: F811
+    exit_code, out, err = cli(*SWEEP, "launcher.poll=0.01")
+    assert exit_code == 1 and err.startswith("the tasks ended, but no round did; logs: ")
+    assert "0/3 runs in " in out and len(queue.scripts) == 1
 
 
 @pytest.mark.parametrize(
-    ("error", "taken", "notes"),
+    ("said", "message"),
     [
-        (KeyboardInterrupt, True, 1),
-        (KeyboardInterrupt, False, 1),
-        (SchedulerUnavailableError, True, 1),
-        (SchedulerUnavailableError, False, 1),
-        (ConfigError, False, 0),  # it refuses the settings
+        (
+            "Job violates policy (QOSMaxSubmitJobPerUserLimit)",
+            r"takes no more tasks now: .*max_parallel lower",
+        ),
+        ("invalid partition specified: middle", r"refuses these settings .*middle.* Nothing was submitted"),
+        ("Unable to contact slurm controller", r"does not answer: .* again later"),
     ],
 )
-def test_cut_submissions(results: ResultsFolder, error: type[BaseException], taken: bool, notes: int) -> None:
-    """If the scheduler took the jobs, the next command finds them by the note; if not, it submits again."""
-    queue = FakeQueue()
-
-    def cut_off() -> None:
-        if not taken:
-            queue.alive.clear()
-        raise error
-
-    queue.after = cut_off
-    with pytest.raises(error):
-        cluster(results, queue).submit(tasks())
-    assert len(list((results.root / "launcher" / "batches").iterdir())) == notes
-    queue.after = lambda: None
-    assert cluster(results, queue).submit(tasks()) == (0 if taken else 12)
-
-
-# Looking after -----------------------------------------------------------------------------------------------------
-
-
-def test_follows_until_all_have_ended(results: ResultsFolder) -> None:
-    queue = FakeQueue()
-    one = cluster(results, queue, runs_per_job=6)
-    one.submit(tasks())
-    (name,) = queue.arrays
-    shown: list[Counter[str]] = []
-
-    def work(states: Mapping[str, RunState], waiting_for: str) -> None:
-        shown.append(Counter(states.values()))
-        queue.running = {name: {0, 1}}
-        end(results, *KEYS[: 6 * len(shown)])
-        if len(shown) == 1:
-            end(results, KEYS[6], state="running")
-
-    assert one.follow(tasks(), work) == []
-    assert shown == [{"waiting": 12}, {"waiting": 5, "running": 1, "done": 6}, {"done": 12}]
-    assert len(queue.submitted()) == 12
-
-
-def test_waiting_runs_are_looked_at_once(results: ResultsFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file server feels what looks at the folders of thousands of runs every few seconds."""
-    queue = FakeQueue()
-    one = cluster(results, queue, runs_per_job=1)
-    end(results, *KEYS, state="interrupted")
-    looked: list[str] = []
-    status = RunFolder.status
-
-    def counted(folder: RunFolder) -> Status | None:
-        looked.append("/".join(folder.path.parts[-2:]))
-        return status(folder)
-
-    monkeypatch.setattr(RunFolder, "status", counted)
-    one.submit(tasks())
-    (name,) = queue.arrays
-    rounds: list[list[str]] = []
-
-    def work(*_: object) -> None:
-        rounds.append(sorted(set(looked)))
-        looked.clear()
-        queue.running = {name: {3}}
-        if len(rounds) == 3:
-            end(results, *KEYS)
-            queue.alive.clear()
-
-    one.follow(tasks(), work)
-    assert rounds[:3] == [sorted(KEYS), [KEYS[3]], [KEYS[3]]]
-
-
-@pytest.mark.parametrize(
-    ("state", "times", "why"),
-    [
-        (RunState.MISSING, 3, "its task never began"),
-        (RunState.FAILED, 1, "why"),
-    ],  # what failed was tried in its job
-)
-def test_tries_after_a_killed_job(results: ResultsFolder, state: RunState, times: int, why: str) -> None:
-    """Submitted, and twice again; then it is reported. A new command is a new beginning."""
-    queue = FakeQueue()
-
-    def killed() -> None:
-        queue.alive.clear()
-        if state is RunState.FAILED:
-            end(results, KEYS[0], state="failed")
-
-    queue.after = killed
-    one = cluster(results, queue, retries=2)
-    end(results, *KEYS[1:])
-    one.submit(tasks())
-    assert one.follow(tasks(), print) == [Outcome(KEYS[0], state, why, 0.0)]
-    assert queue.submitted() == [KEYS[0]] * times
-    assert cluster(results, queue).submit(tasks()) == 1
-
-
-def test_follows_on_while_the_scheduler_does_not_answer(results: ResultsFolder) -> None:
-    queue = FakeQueue()
-    calls: list[int] = []
-
-    def answer_at_last() -> None:
-        queue.alive.clear()
-        calls.append(len(calls))
-        if len(calls) in (2, 3):
-            raise SchedulerUnavailableError("SLURM does not answer")
-        if len(calls) == 4:
-            end(results, *KEYS)
-
-    queue.after = answer_at_last
-    one = cluster(results, queue, retries=1)
-    one.submit(tasks())
-    assert one.follow(tasks(), print) == []
-    assert len(calls) == 4, "a try without an answer is not counted"
-
-
-@pytest.mark.parametrize(
-    ("errors", "why"),
-    [
-        ("Traceback ...\nRuntimeError: 7\nsrun: error: task 0: Exited with exit code 1\n", "RuntimeError: 7"),
-        ("slurmstepd: error: *** JOB 7 CANCELLED ***\n\n", "slurmstepd: error: *** JOB 7 CANCELLED ***"),
-        ("", "its task ended"),
-        (None, "its task ended"),
-    ],
-)
-def test_why_a_task_did_not_carry_out_its_runs(results: ResultsFolder, errors: str | None, why: str) -> None:
-    queue = FakeQueue()
-    one = cluster(results, queue, retries=0, runs_per_job=6)
-    end(results, *KEYS[1:])
-    one.submit(tasks())
-    (name,) = queue.arrays
-    log = results.root / "launcher" / "jobs" / name / "7_0_0_log.out"
-    log.parent.mkdir(parents=True)
-    log.touch()
-    if errors is not None:
-        log.with_suffix(".err").write_text(errors)
-    queue.alive.clear()
-    (lost,) = one.follow(tasks(), print)
-    assert (lost.state, lost.message) == ("missing", f"{why}; log: {log}")
-
-
-@pytest.mark.parametrize(
-    ("index", "names", "log"),
-    [
-        (1, ["7_0_0_log.out", "7_1_0_log.out", "7_11_0_log.out"], "7_1_0_log.out"),
-        (2, ["7_0_0_log.out", "7_1_0_log.out"], None),  # not begun: the log of another task is none of its
-        (0, ["8_0_log.out"], "8_0_log.out"),  # alone in its batch
-    ],
-)
-def test_the_log_of_a_task(tmp_path: Path, index: int, names: list[str], log: str | None) -> None:
-    (tmp_path / "batch").mkdir()
-    for name in names:
-        (tmp_path / "batch" / name).touch()
-    found = task_log(tmp_path, Place("batch", index, False))
-    assert (found and found.name) == log
-
-
-# The job that is asked first ---------------------------------------------------------------------------------------
-
-
-def test_everything_waits_for_the_probe_and_it_is_asked_once(results: ResultsFolder) -> None:
-    queue = FakeQueue(room=0)
-    first = cluster(results, queue, probe=True)
-    assert first.submit(tasks(KEYS[:3])) == 0 and not queue.arrays, "there is no room for the probe"
-    queue.room = 1000
-    assert first.submit(tasks(KEYS[:3])) == 3
-    (check,) = queue.probes
-    assert queue.waits_for == [f"{check.name}_0"]
-    # Another launcher waits for the same one.
-    assert cluster(results, queue, probe=True).submit(tasks(KEYS[3:6])) == 3
-    assert queue.waits_for == [f"{check.name}_0"] * 2 and len(queue.probes) == 1
-    check()
-    assert cluster(results, queue, probe=True).submit(tasks(KEYS[6:9])) == 3
-    assert queue.waits_for[2] is None and len(queue.probes) == 1
-    # Other nodes, another question.
-    assert cluster(results, queue, probe=True, partition="other").submit(tasks(KEYS[9:])) == 3
-    assert queue.waits_for[3] == f"{queue.probes[1].name}_0"
-
-
-@pytest.mark.parametrize(
-    ("settings", "node", "message"),
-    [
-        ({}, {"environment": {"torch": "1.0"}}, r"cannot carry out the runs: .*torch 1\.0 \(submitted with"),
-        ({}, {"sources": "other"}, "the files differ"),
-        ({"gpus_per_job": 512}, {}, "gpus_per_job asks for 512"),
-        ({}, "crash", r"without a result; see .*_log\.err"),
-        ({}, "lost", r"does not see the results folder .*/results.*Set results="),
-    ],
-)
-def test_a_probe_that_does_not_pass(
-    results: ResultsFolder,
-    settings: dict[str, Any],
-    node: dict[str, Any] | str,
+def test_what_slurm_does_not_take(
+    cli: Any,  # noqa: F811
+    queue: FakeQueue,
+    said: str,
     message: str,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    queue = FakeQueue()
-    one = cluster(results, queue, probe=True, **settings)
-    one.submit(tasks())
-    (check,) = queue.probes
+    queue.refuse(f"sbatch: error: {said}")
+    exit_code, out, err = cli(*SWEEP)
+    assert exit_code == 2 and err.count("error: SLURM ") == 1 and "Traceback" not in out + err
+    assert re.search(message, err), err
 
-    def fails(*_: object) -> None:
-        if not queue.alive.pop(check.name, None):
-            return
-        if node == "crash":
-            log = queue.folder / check.name / f"{check.name}_0_0_log.err"
-            log.parent.mkdir(parents=True)
-            log.touch()
-        elif isinstance(node, dict):
-            with monkeypatch.context() as patch, pytest.raises(RuntimeError):
-                for name, value in node.items():
-                    patch.setattr(preflight, name, lambda value=value: value)
-                check()
 
+def test_a_folder_whose_name_a_shell_reads(
+    cli: Any,  # noqa: F811
+    queue: FakeQueue,
+    tmp_path: Path,
+    monkeypatch: Any,
+) -> None:
+    folder = tmp_path / "a 'b\" $HOME; $(exit 3) `exit 4` &"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    assert cli(*DETACHED).code == 0
+    (line,) = (line for line in queue.scripts[0].splitlines() if line.startswith("export PYTHONPATH"))
+    assert shlex.split(line)[1].startswith(f"PYTHONPATH={folder}/results/code/")
+    exit_code, _, err = cli(*DETACHED, f"results={tmp_path}/50%")
+    assert exit_code == 2 and "launcher=slurm: got the folder" in err and "expected one without '%'" in err
+
+
+# The task on the node ----------------------------------------------------------------------------------------------
+
+
+def test_a_task_in_which_no_round_ended_is_not_queued_again(tmp_path: Path) -> None:
+    config = tiny(tmp_path)
+    settings = SlurmSettings.of({"time": 10, "signal_delay": 60, "grace": 1})
+    plan = Plan("one", str(tmp_path), (config.model_dump(mode="json"),), "", "", "")
+    plan.write()
+    task = Task(plan.path, settings, slurm.Workers(plan, settings.on_node), began=time.monotonic() - 60)
+    assert isinstance(task.checkpoint(), DelayedSubmission), "preempted after a minute"
+    task.began -= 400
+    with pytest.raises(
+        RuntimeError, match=r"no run finished one round before .* \(540 s\).*Raise launcher.time"
+    ):
+        task.checkpoint()
+    attempt = ResultsFolder(tmp_path).run(config.key).begin(config, "one")
+    attempt.append([Record(1, "train", "all", "loss", 1.0)])
+    assert isinstance(task.checkpoint(), DelayedSubmission)
+    carry_out(config)
+    assert isinstance(task.checkpoint(), DelayedSubmission)
+
+
+# Settings ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [name for name in group_names("launcher") if name.startswith("slurm_")])
+def test_files_for_kinds_of_clusters(name: str) -> None:
+    """Each is valid, and holds what differs."""
+    chosen = SlurmSettings.of(group_settings("launcher", name, {"time": 90}))
+    assert chosen.time == 90 and chosen != SlurmSettings(time=90)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"partion": "gpu"}, r"launcher\.partion: .*'partition'"),
+        ({"time": 0}, r"launcher\.time: got 0"),
+        (
+            {"account": "a\n#SBATCH -w n"},
+            r"launcher: got \{'account': 'a\\n#SBATCH -w n'\}; expected text without",
+        ),
+        ({"slurm": {"comment": "a\x1b"}}, r"launcher: got \{'comment': 'a\\x1b'\}; expected text without"),
+        ({"time": 3}, r"launcher\.time: got 3.*signal_delay.*grace"),
+    ],
+)
+def test_settings_that_are_not_allowed(values: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        one.follow(tasks(), fails)
-    assert not any(queue.alive.values()), "what waited for it is cancelled"
-    # The next command asks again.
-    assert cluster(results, queue, probe=True).submit(tasks()) == 12 and len(queue.probes) == 2
+        SlurmSettings.of(values)
+
+
+def test_gpus_are_asked_for_in_one_way() -> None:
+    assert SlurmSettings.of({"gpus_per_job": 2}).place == {"gpus_per_node": 2}
+    assert SlurmSettings.of({"gpus_per_job": 2, "slurm": {"gres": "gpu:a100:2"}}).place == {}
+
+
+def test_no_cluster_here(cli: Any, tmp_path: Path, monkeypatch: Any) -> None:  # noqa: F811
+    monkeypatch.setenv("PATH", str(tmp_path))
+    exit_code, _, err = cli(*SWEEP)
+    assert exit_code == 2 and "sbatch" in err and "launcher=local" in err

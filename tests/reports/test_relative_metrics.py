@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from finished_runs import as_markdown, finish, toy_table
+from finished_runs import as_markdown, fail, finish, toy_table
 
 from benchmark.engine.records import Record
 from benchmark.errors import ConfigError
@@ -15,8 +15,8 @@ from benchmark.reports.collect import collect
 from benchmark.reports.layout import as_table
 from benchmark.reports.render import csv, latex
 from benchmark.reports.results import TableResults
+from benchmark.runs.folder import ResultsFolder
 from benchmark.runs.index import RunIndex
-from benchmark.runs.store import ResultsFolder
 
 CURVES: dict[str, list[dict[int, float] | str]] = {
     # Best .5 in round 2, .6 in round 3, .3 in round 1 and again in 2; what the untrained model gets does not count.
@@ -42,7 +42,7 @@ def results_of(tmp_path: Path, skip: tuple[str, int] | None = None, **changes: A
     for run, row in ((run, row) for (row, _), cell in cells.items() for run in cell.runs):
         curve = CURVES[row][run.seed]
         if isinstance(curve, str):
-            finish(results, run, state=curve)
+            fail(results, run)
         elif (row, run.seed) != skip:
             records = [Record(t, "test", "all", "accuracy", value) for t, value in curve.items()]
             finish(results, run, records + OTHERS)

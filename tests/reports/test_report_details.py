@@ -11,8 +11,8 @@ from benchmark.experiments.tables import spec_called
 from benchmark.reports.collect import commit_of
 from benchmark.reports.details import Details, differences, measured
 from benchmark.reports.results import Cell, CellRun, build_results
+from benchmark.runs.folder import ResultsFolder
 from benchmark.runs.index import RunIndex
-from benchmark.runs.store import ResultsFolder
 
 SPEC = spec_called("fedmr_table1")
 KEY = ("fedprox", "fmnist/p5c2")
@@ -59,27 +59,8 @@ def test_long_runs_are_cut() -> None:
     )
 
 
-def test_accuracies_over_clients() -> None:
-    """The last evaluation counts, in percent; the mean has a curve."""
-    records = [
-        Record(t, split, group, f"{name}_{metric}", value * t)
-        for t in (1, 2)
-        for split, name in (("validation", "client"), ("unseen", "unseen"))
-        for group, metric, value in (
-            ("all", "mean", 0.25),
-            ("all", "spread", 0.1),
-            ("percentile=50", "accuracy", 0.3),
-        )
-    ]
-    details = measured(SPEC, records)
-    expected = {"mean": 50.0, "spread": 20.0, "percentile=50": 60.0}
-    assert details["over_clients"] == {"client": expected, "unseen": expected}
-    assert details["curves"] == {"client_mean": [(1, 25.0), (2, 50.0)], "unseen_mean": [(1, 25.0), (2, 50.0)]}
-    assert details["groups"] == {}
-
-
 def test_the_commits_of_a_run() -> None:
-    assert commit_of({"commit": "abc"}) == "abc"
+    assert commit_of({"commit": "abc", "repositories": {}}) == "abc"
     others = {"/my/squeezing": "def", "/my/other": ""}
     assert (
         commit_of({"commit": "", "repositories": others}) == "unknown, squeezing def, other without a commit"

@@ -30,9 +30,9 @@ from benchmark.reports.details import cell_name
 from benchmark.reports.layout import as_table
 from benchmark.reports.render.html.page import Section, render
 from benchmark.reports.results import Cell, CellRun, build_results
+from benchmark.runs.folder import ResultsFolder
 from benchmark.runs.index import RunIndex
 from benchmark.runs.status import RunState
-from benchmark.runs.store import ResultsFolder
 
 HOSTILE = "</script><script>window.hurt=1</script>\"'&<img src=x onerror=window.hurt=2> 🙂\u2028{{ 7 * 7 }}"
 MEASURED = ["42.00 ± 2.83", "62.00 ± 2.83 best", "52.00 ± 2.83 second best"]
@@ -188,8 +188,9 @@ def test_accuracies_over_clients_in_the_panel(browser: Page, tmp_path: Path) -> 
         records.append(Record(2, "validation", f"percentile={q}", "client_accuracy", q / 200 + 0.5))
         records.append(Record(2, "unseen", f"percentile={q}", "unseen_accuracy", q / 200))
     (run,) = plan(select(spec_called(NAME), query), "quick", range(1))["fedavg", "fmnist/p5c2"].runs
-    meta = {"partition": PARTITION, "unseen": [1]}
-    finish(ResultsFolder(tmp_path).open(), run, records, final={"test": {"accuracy": 0.5}}, meta=meta)
+    finish(
+        ResultsFolder(tmp_path).open(), run, records, final={"test": {"accuracy": 0.5}}, made={"unseen": [1]}
+    )
     page = write_report(query, RunIndex(ResultsFolder(tmp_path)), tmp_path)
     browser.open(page, "#fedmr_table1/fedavg/fmnist%2Fp5c2")
     browser.wait("#panel .copy")
@@ -216,7 +217,7 @@ def test_content_of_the_panel(page: Page, folder: Path) -> None:
     assert len(dots(charts[groups])) == 4 and {"cat", "dog"} <= set(charts[groups].text.split())
     assert len(charts[clients].find_elements("css selector", "rect")) == 3
     assert {"3", "1", "5", "2"} <= set(charts[labels].text.split())
-    origin = ("commit\nabc", "host; cpu: x; 1 thread(s)", PARTITION, "/seed1")
+    origin = ("commit\nabc", "host; x; 1 thread(s)", PARTITION, "/seed1")
     assert all(words in text for words in ("method.client.fedmr.mu2", "1,234", *origin))
     assert text.count("runs/") == 2
     page.one("#panel select").send_keys("seed 1")
@@ -373,7 +374,6 @@ def test_the_command_of_a_cell_gives_the_same_bits(
     first, second = (ResultsFolder(tmp_path / name) for name in ("results", "repeated"))
     assert first.run_keys() == second.run_keys() != []
     for key in first.run_keys():
-        one, two = (results.run(key).status() for results in (first, second))
-        assert (
-            one and two and one.model_sha256 == two.model_sha256 and one.records_sha256 == two.records_sha256
-        )
+        one, two = (results.run(key).result() for results in (first, second))
+        assert one and two
+        assert (one.model_sha256, one.records_sha256) == (two.model_sha256, two.records_sha256)

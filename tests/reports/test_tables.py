@@ -36,9 +36,8 @@ from benchmark.reports.render import csv, latex, markdown, terminal
 from benchmark.reports.results import Cell, CellRun, build_results
 from benchmark.reports.tables import Table, text_table
 from benchmark.reports.write import write
+from benchmark.runs.folder import ResultsFolder
 from benchmark.runs.index import RunIndex
-from benchmark.runs.store import ResultsFolder
-from benchmark.tracking import resend
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -77,7 +76,7 @@ def test_golden(toy: Table, tmp_path: Path) -> None:
     (tmp_path / "toy_table1.md").write_text("old")
     write(toy, tmp_path)
     names = {path.name for path in tmp_path.iterdir() if path.name.startswith((".", "toy_table1."))}
-    assert names == {f"toy_table1.{suffix}" for suffix in ("csv", "wide.csv", "md", "tex", "narrow.tex")}
+    assert names == {f"toy_table1.{suffix}" for suffix in ("csv", "md", "tex")}
     for name in names:
         assert (tmp_path / name).read_text() == (GOLDEN / name).read_text()
 
@@ -104,34 +103,31 @@ def test_metrics_over_clients(tmp_path: Path, metric: str, split: str, best: str
 
 
 def test_on_a_terminal(toy: Table) -> None:
-    """Columns that do not fit stand below the others, under the same labels; no number is cut."""
-    shown = terminal.render(toy, with_notes=False, width=76)
-    *_, first, second = shown.rstrip().split("\n\n")
-    assert [line.rstrip() for line in first.splitlines()[-6:]] == [
-        "Method             Digits A               Digits B",
-        "─" * 66,
-        "FedAvg             62.00 ± 2.00  (60.00)  81.00 ± 1.41 2/3 (80.00)",
-        "FedProx            71.00 ± 1.00  (70.00)  90.00 ± 0.00     (85.00)",
-        "FedAvgM            70.50 ± 1.50† (75.00)  90.00 ± 1.00     (N/A)",
-        "Fed_X & 50% (own)  –             (80.00)  –",
-    ]
-    assert second.splitlines()[0].split() == ["Method", "Digits", "Average", "C", "Fog", "Late"]
-    assert second.splitlines()[2].split()[-2:] == ["–", "–"]
-    assert "n/m: only n of m seeds are done." in shown and "Legend" not in shown
+    """Numbers with their marks, the published ones below, missing seeds, and whose method is the paper's own."""
+    shown = terminal.render(toy, with_notes=False, width=150)
+    lines = [" ".join(line.split()) for line in shown.splitlines()]
+    for line in (
+        "Method Digits A Digits B Digits Average C Fog Late",
+        "FedAvg 62.00 ± 2.00 81.00 ± 1.41 (n=2 of 3) 71.00 ± 1.41 (n=2 of 3) 50.00 (n=1 of 3) – –",
+        "60.00 ± 1.50 80.00 70.00",
+        "FedProx 71.00 ± 1.00 90.00 ± 0.00 80.50 ± 0.50 3 missing – –",
+        "FedAvgM 70.50 ± 1.50† 90.00 ± 1.00 80.25 ± 1.25† 55.00 ± 0.00 – –",
+        "Fed_X & 50% (own) – – – – – –",
+    ):
+        assert line in lines, shown
+    narrow = terminal.render(toy, with_notes=False, width=60)
+    assert max(map(len, narrow.splitlines())) <= 60 and "…" not in narrow, "no number is cut"
+    assert "Legend" not in shown, "the notes were not asked for"
 
 
 @pytest.mark.parametrize(
-    ("show", "cell", "line"),
-    [
-        ("measured", "62.00 ± 2.00", "fedavg,62.00,81.00,71.00,50.00,,"),
-        ("published", "60.00 ± 1.50", "fedavg,60.00,80.00,70.00,,,"),
-    ],
+    ("show", "cell"),
+    [("measured", "62.00 ± 2.00"), ("published", "60.00 ± 1.50")],
 )
-def test_one_kind_of_numbers(published: Path, show: Show, cell: str, line: str) -> None:
+def test_one_kind_of_numbers(published: Path, show: Show, cell: str) -> None:
     table = as_table(build_results(toy_spec(), "quick", toy_cells(), folder=published), show)
     assert f"| FedAvg | {cell} |" in markdown.render(table)
     assert "<sub>" not in markdown.render(table) and r"\scriptsize published" not in latex.render(table)
-    assert csv.render_wide(table).splitlines()[1] == line
     without = toy_spec().model_copy(update={"published": ()})
     assert as_table(build_results(without, "quick", {}), show).show == "measured"
     check_show([toy_spec(), without], show)
@@ -154,10 +150,9 @@ def test_differences_to_the_base_row(published: Path) -> None:
     assert first[1] == "62.00 ± 2.00<br><sub>60.00 ± 1.50</sub>"
     assert second[1] == r"+9.00 \[+6.52, +11.48\]<br><sub>+10.00</sub>"
     assert third[2] == "+10.00 (n=1 of 3, 2 without a pair)"
-    assert csv.render_wide(table).splitlines()[1:3] == ["fedavg,,,,,,", "fedprox,9.00,,,,,"]
     assert csv.render(table).splitlines()[7].endswith(",fedavg,9.0,6.515862,11.484138,3,10.0,,")
     assert r"+9.00 {$\ [+6.52, +11.48]$}" in latex.render(table)
-    assert "+9.00 [+6.52, +11.48] (+10.00)" in terminal.render(table, with_notes=False)
+    assert "+9.00 [+6.52, +11.48] " in terminal.render(table, with_notes=False, width=150)
 
     against = as_table(results, "difference", "fedprox")
     assert "Other rows than FedProx: difference to it" in against.caption
@@ -188,7 +183,8 @@ def test_what_others_measured(published: Path) -> None:
     assert r"\quad {\scriptsize reproduced by others} & \scriptsize 64.00 {$\,\pm\,1.50$}" in latex.render(
         table
     )
-    assert "(70.00; 64.00)" in terminal.render(table, with_notes=False)
+    shown = [line.split() for line in terminal.render(table, with_notes=False).splitlines()]
+    assert ["64.00", "±", "1.50"] in [line[:3] for line in shown]
     small = markdown.cell_text(results.cells["fedprox", "a"], "difference").split("<br>")[1:]
     assert small == ["<sub>+10.00</sub>", r"<sub>+4.00 \[+1.52, +6.48\]</sub>"]
 
@@ -296,8 +292,7 @@ def test_names_stay_text(text: str, tmp_path: Path) -> None:
     (tmp_path / "toy.csv").write_text(csv.render(table))
     assert pd.read_csv(tmp_path / "toy.csv").to_dict("list") == {text: [text], "n": [1]}
     assert all(line in terminal.render(table) for line in seen.split("\n"))
-    for words in (TableQuery(results=Path(text)).command("status"), resend(Path(text))):
-        assert shlex.split(words)[-1] == f"results={text}"
+    assert shlex.split(TableQuery(results=Path(text)).command("status"))[-1] == f"results={text}"
     printed = latex.render(table)
     assert "\x1b" not in printed and printed.count(r"\input{x}") == 0 and "🎲" not in printed
 
@@ -337,16 +332,15 @@ def _hostile(published: Path) -> Table:
 
 
 @pytest.mark.skipif(not _has_latex(), reason="pdflatex with siunitx is not installed")
-@pytest.mark.parametrize("kind", ["tex", "narrow.tex"])
-def test_latex_compiles_as_it_is_and_included(published: Path, toy: Table, tmp_path: Path, kind: str) -> None:
+def test_latex_compiles_as_it_is_and_included(published: Path, toy: Table, tmp_path: Path) -> None:
     specs = [load_spec(TABLE_FOLDER / f"{name}.yaml") for name in ("fedmr_table1", "feddiverse_table3")]
     words = text_table("words", "[x] & y", pd.DataFrame({text: [text, "-1.50"] for text in NASTY}), NASTY)
     empty = [as_table(build_results(spec, "paper", {})) for spec in specs]
     inputs = ""
     for table in (toy, replace(_hostile(published), name="hostile"), words, *empty):
         write(table, tmp_path)
-        assert "Overfull" not in _pdflatex(tmp_path, f"{table.name}.{kind}"), table.name
-        inputs += rf"Text. \input{{{table.name}.{kind}}} \clearpage "
+        assert "Overfull" not in _pdflatex(tmp_path, f"{table.name}.tex"), table.name
+        inputs += rf"Text. \input{{{table.name}.tex}} \clearpage "
     preamble = r"\documentclass[twocolumn]{article}\usepackage{booktabs,graphicx,siunitx}"
     (tmp_path / "main.tex").write_text(rf"{preamble}\begin{{document}}{inputs}\end{{document}}")
     _pdflatex(tmp_path, "main.tex")

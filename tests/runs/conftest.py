@@ -3,16 +3,15 @@
 from pathlib import Path
 
 import pytest
-from tiny_runs import STATEFUL, STATELESS, interrupted, tiny
+from tiny_runs import STATEFUL, STATELESS, carry_out, interrupted, tiny
 
 from benchmark.config.schema import RunConfig
-from benchmark.runs.execute import execute
 
 
 @pytest.fixture
 def ended(tmp_path: Path) -> RunConfig:
     config = tiny(tmp_path / "results", STATELESS)
-    assert execute(config)[0] == "done"
+    assert carry_out(config).state == "done"
     return config
 
 
@@ -20,7 +19,7 @@ def ended(tmp_path: Path) -> RunConfig:
 def calm(tmp_path: Path) -> RunConfig:
     """The run of `halfway`, never stopped."""
     config = tiny(tmp_path / "calm", STATEFUL)
-    assert execute(config)[0] == "done"
+    assert carry_out(config).state == "done"
     return config
 
 

@@ -9,13 +9,12 @@ from tiny_runs import tiny
 
 from benchmark.errors import ConfigError
 from benchmark.models.flat import focal_loss
-from benchmark.models.stacked import StackedModel
 from benchmark.runs.build import build_problem, build_run
 from benchmark.runs.data import load_data
 
 
 def test_the_loss_of_local_training(tmp_path: Path) -> None:
-    """The focal loss takes the place of cross-entropy, for one client and for several side by side."""
+    """The focal loss takes the place of cross-entropy."""
     layer = {"train": {"loss": {"gamma": 2, "weights": [1, 2, 3, 4]}}}
     config = tiny(tmp_path, layer)
     plain, model = (build_run(c, load_data(c)).model for c in (tiny(tmp_path), config))
@@ -26,8 +25,6 @@ def test_the_loss_of_local_training(tmp_path: Path) -> None:
         expected = focal_loss(logits, y, 2, torch.tensor([1.0, 2.0, 3.0, 4.0]))
         assert float(ce) == pytest.approx(float(F.cross_entropy(logits, y)))
         assert float(model.forward(x, y)[2]) == pytest.approx(float(expected)) != pytest.approx(float(ce))
-        several = StackedModel(model, model.w[None], model.g[None], model.buffers[None])
-        assert several.forward(x[None], y[None])[2].tolist() == [pytest.approx(float(expected))]
     with pytest.raises(ConfigError, match=r"train\.loss\.weights: got \[1\.0\]; expected 4 numbers"):
         wrong = tiny(tmp_path, {"train": {"loss": {"weights": [1]}}})
         build_run(wrong, load_data(wrong))

@@ -1,9 +1,7 @@
 """All parts of one number come from one code, one torch, one kind of machine and one data set."""
 
 import errno
-import json
 import os
-import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,64 +10,91 @@ from typing import Any
 import pytest
 import torch
 from edited_code import Edit, edited  # noqa: F401
-from tiny_runs import STATEFUL, bits, folder_of, status_of, tiny
+from tiny_runs import STATEFUL, bits, carry_out, folder_of, index_of, interrupted, result_of, tiny
 
-from benchmark import digests, sources
+from benchmark import code
 from benchmark.config.schema import RunConfig
-from benchmark.paths import ROOT
 from benchmark.runs.build import build_run
 from benchmark.runs.data import load_data
-from benchmark.runs.execute import execute
-from benchmark.runs.index import RunIndex
-from benchmark.runs.origin import origin_of
-from benchmark.runs.status import RunState
-from benchmark.runs.store import ResultsFolder
+from benchmark.runs.origin import made_by, origin_of
 from partitions.core.partition import Partition
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 
 
-def stop_after(config: RunConfig, rounds: int) -> None:
-    """Carry a run out as far as this round."""
-    reached = [0]
-    outcome = execute(config, lambda round, *_: reached.append(round), lambda: reached[-1] >= rounds)
-    assert outcome.state == "interrupted"
-
-
 def go_on(config: RunConfig) -> tuple[int, str]:
     """Carry a run out to its end: (round from which it went on, message)."""
     rounds: list[int] = []
-    outcome = execute(config, lambda round, *_: rounds.append(round))
+    outcome = carry_out(config, lambda round, *_: rounds.append(round))
     assert outcome.state == "done"
     return rounds[0], outcome.message
 
 
 # What differs between the parts of a run ---------------------------------------------------------------------------
 
-
-@pytest.mark.parametrize(
-    ("path", "said"),
-    [
-        ("methods/fedavgm.py", "code of methods/fedavgm.py"),
-        ("methods/selection/round_robin.py", "code of methods/selection/round_robin.py"),
-        ("partitions/iid.py", "code of partitions/iid.py"),
-        *((f"benchmark/engine/{name}.py", "the engine") for name in ("training", "evaluation")),
-        *((f"benchmark/runs/{name}.py", "the engine") for name in ("execute", "data")),
-        *((f"{name}.py", "the engine") for name in ("partitions/core/base", "datasets/core/arrays")),
-    ],
+OWN = (
+    *("methods/fedavgm.py", "methods/selection/round_robin.py", "partitions/iid.py"),
+    "datasets/standin/fake.py",
 )
-def test_edited_code_starts_a_run_again(
+"""Files of the run of `halfway`."""
+
+ENGINE = ("benchmark/engine/training.py", "partitions/core/base.py", "datasets/core/arrays.py")
+
+
+@pytest.mark.parametrize("path", [*OWN, *ENGINE])
+def test_edited_code_starts_a_run_again_or_marks_it(
+    tmp_path: Path,
     halfway: RunConfig,
     calm: RunConfig,
     edited: Edit,  # noqa: F811
     path: str,
-    said: str,
 ) -> None:
-    edited(path, '"""\n\n', '"""\n\nimport this\n')
+    kept = interrupted(tmp_path / "kept", stale="keep")
+    said = f"code of {path}" if path in OWN else "the engine"
+    edited(path, "\nfrom ", "\n# a comment\nfrom ")
+    assert not index_of(calm).differs(calm.key), "a comment changes nothing"
+    edited(path, "\nfrom ", "\nimport this\nfrom ")
     begun, message = go_on(halfway)
-    assert begun == 0 and f"these are others now: {said}. runtime.stale=keep would" in message
+    assert begun == 0 and f"these are others now: {said}" in message
+    assert "runtime.stale=keep would" in message
+    assert message in (folder_of(halfway).path / "log.txt").read_text()
     assert bits(halfway) == bits(calm)
-    assert status_of(halfway).engine == digests.engine()
+    assert result_of(halfway).origin["engine"] == code.engine() and not result_of(halfway).parts
+
+    assert go_on(kept) == (1, "")
+    assert result_of(kept).parts.startswith(said)
+    assert index_of(kept).state(kept.key) == "done"
+    assert index_of(kept).differs(kept.key).startswith(f"parts with other {said}")
+
+
+def test_edited_code_carries_a_finished_run_out_again_once(
+    calm: RunConfig,
+    edited: Edit,  # noqa: F811
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    before = bits(calm)
+    edited("methods/core/rules.py", "\nfrom ", "\nimport this\nfrom ")
+    assert (index_of(calm).state(calm.key), index_of(calm).differs(calm.key)) == ("done", "the engine")
+    for path in OWN:
+        edited(path, "\nfrom ", "\nimport this\nfrom ")
+        assert index_of(calm).state(calm.key) == "differs"
+        assert f"code of {path}" in index_of(calm).why(calm.key)
+        keep = calm.model_copy(update={"runtime": calm.runtime.model_copy(update={"stale": "keep"})})
+        assert index_of(keep).state(keep.key) == "done"
+        assert go_on_or_read(keep) == [] and go_on_or_read(calm) == [0, 1, 2, 3] and go_on_or_read(calm) == []
+        assert bits(calm) == before
+    moved = [line for line in capsys.readouterr().out.splitlines() if line.startswith("carried out again: ")]
+    places = [folder_of(calm).path.with_name(f".seed0.old-{number}") for number in range(1, len(OWN) + 1)]
+    for line, place, path in zip(moved, places, OWN, strict=True):
+        assert f"code of {path}" in line and str(place) in line
+        assert (place / "records.jsonl").read_bytes() == before[0]
+
+
+def go_on_or_read(config: RunConfig) -> list[int]:
+    """The rounds that are carried out."""
+    rounds: list[int] = []
+    assert carry_out(config, lambda round, *_: rounds.append(round)).state == "done"
+    return rounds
 
 
 SURROUNDINGS: Mapping[str, tuple[dict[str, Any], Patch]] = {
@@ -87,28 +112,30 @@ def test_other_surroundings_start_a_run_again_or_mark_it_for_ever(
 ) -> None:
     with monkeypatch.context() as before:
         before.setattr(torch, "__version__", "0.1") if said.startswith("torch") else None
-        for name in ("again", "kept"):
-            stop_after(tiny(tmp_path / name, STATEFUL), 1)
+        interrupted(tmp_path / "again")
+        interrupted(tmp_path / "kept")
     runtime, patch = SURROUNDINGS[said]
     patch(monkeypatch)
     begun, message = go_on(tiny(tmp_path / "again", STATEFUL, **runtime))
     assert begun == 0 and said in message
-    assert status_of(tiny(tmp_path / "again", STATEFUL)).mixed == ""
+    assert not result_of(tiny(tmp_path / "again", STATEFUL)).parts
 
-    stop_after(tiny(tmp_path / "kept", STATEFUL, stale="keep", **runtime), 2)
+    kept = tiny(tmp_path / "kept", STATEFUL, stale="keep", **runtime)
+    reached: list[int] = []
+    carry_out(kept, lambda round, *_: reached.append(round), lambda: reached[-1] == 2)
     kept = tiny(tmp_path / "kept", STATEFUL, **runtime)
     assert go_on(kept) == (2, "")
-    index = RunIndex(ResultsFolder(tmp_path / "kept"))
-    assert index.state(kept.key) is RunState.DONE
-    assert index.differs(kept.key).startswith("parts with other ") and said in index.differs(kept.key)
+    assert index_of(kept).state(kept.key) == "done"
+    assert said in index_of(kept).differs(kept.key)
 
 
-def test_another_processor_is_only_noted(halfway: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = json.loads((folder_of(halfway).path / "meta.json").read_text())["processor"]
-    monkeypatch.setattr("benchmark.runs.origin.processor", lambda: "Abacus 1")
-    assert go_on(halfway) == (1, "")
-    assert status_of(halfway).processor == f"{first}; Abacus 1"
-    assert json.loads((folder_of(halfway).path / "meta.json").read_text())["processor"] == "Abacus 1"
+def test_another_torch_or_number_of_threads_leaves_a_finished_run(
+    calm: RunConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch, "__version__", "9.9")
+    monkeypatch.setenv("ATEN_CPU_CAPABILITY", "default")
+    other = calm.model_copy(update={"runtime": calm.runtime.model_copy(update={"threads": 2})})
+    assert go_on_or_read(other) == []
 
 
 def test_the_processor_of_a_gpu_is_the_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,25 +143,12 @@ def test_the_processor_of_a_gpu_is_the_gpu(tmp_path: Path, monkeypatch: pytest.M
     config = tiny(tmp_path)
     data = load_data(config)
     run = build_run(config, data)
-    elsewhere = SimpleNamespace(
+    elsewhere: Any = SimpleNamespace(
         problem=SimpleNamespace(images=SimpleNamespace(device=torch.device("cuda:1"))), method=run.method
     )
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: f"Abacus {device.index}")
-    found = origin_of(config, data, elsewhere)  # type: ignore[arg-type]
-    assert (found["device"], found["processor"]) == ("cuda Abacus 1", "Abacus 1")
-
-
-@pytest.mark.parametrize(
-    "path", ["benchmark/runs/execute.py", "benchmark/runs/data.py", "methods/core/rules.py"]
-)
-def test_what_a_finished_run_executed_is_compared(
-    calm: RunConfig,
-    edited: Edit,  # noqa: F811
-    path: str,
-) -> None:
-    edited(path, "\nfrom ", "\nimport this\nfrom ")
-    index = RunIndex(ResultsFolder(Path(calm.paths.results)))
-    assert (index.state(calm.key), index.differs(calm.key)) == ("done", "another version of the engine")
+    assert origin_of(config, data, elsewhere)["device"] == "cuda Abacus 1"
+    assert made_by(config, data, elsewhere, "")["processor"] == "Abacus 1"
 
 
 # What cannot be read is not damaged --------------------------------------------------------------------------------
@@ -148,45 +162,19 @@ REFUSALS = [
 
 
 @pytest.mark.parametrize("error", REFUSALS, ids=["EIO", "ESTALE", "memory", "torch's memory"])
-@pytest.mark.parametrize("call", ["torch.load", "pathlib.Path.read_text"], ids=["checkpoint", "config.yaml"])
-def test_a_file_that_cannot_be_read_now_stays_as_it_is(
-    halfway: RunConfig, calm: RunConfig, monkeypatch: pytest.MonkeyPatch, error: Exception, call: str
+def test_a_checkpoint_that_cannot_be_read_now_stays_as_it_is(
+    halfway: RunConfig, calm: RunConfig, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    folder = folder_of(halfway)
-    kept = {name: (folder.path / name).read_bytes() for name in ("checkpoint.pt", "config.yaml")}
+    (attempt,) = folder_of(halfway).attempts()
+    before = (attempt / "checkpoint.pt").read_bytes()
 
     def refuse(*_: Any, **__: Any) -> None:
         raise error
 
     with monkeypatch.context() as patch:
-        patch.setattr(call, refuse)
-        with pytest.raises((ValueError, MemoryError, RuntimeError)):
-            execute(halfway)
-    assert {name: (folder.path / name).read_bytes() for name in kept} == kept
-    assert not list(folder.path.glob("*damaged*"))
-    assert not Path(halfway.paths.results, "set_aside").exists()
+        patch.setattr("torch.load", refuse)
+        with pytest.raises(ValueError, match=r"checkpoint\.pt: cannot be read .* It stays as it is"):
+            carry_out(halfway)
+    assert (attempt / "checkpoint.pt").read_bytes() == before
     assert go_on(halfway) == (1, "")
     assert bits(halfway) == bits(calm)
-
-
-# Provenance --------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("missing", "dirty"), [("", False), ("methods/fedavgm.py", True)])
-def test_a_file_that_is_not_in_the_commit_makes_a_run_dirty(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: str, dirty: bool
-) -> None:
-    config = tiny(tmp_path, STATEFUL)
-    places = ("benchmark", "datasets", "methods", "partitions")
-    names = [sources.name_of(path) for place in places for path in (ROOT / place).rglob("*.py")]
-    committed = {
-        name: digests._git_digest(sources.content(name) or b"", {}) for name in names if name != missing
-    }
-    monkeypatch.setattr(digests, "_committed", lambda root: ("c0ffee", committed))
-    execute(config)
-    folder = folder_of(config).path
-    meta = json.loads((folder / "meta.json").read_text())
-    assert (meta["commit"], meta["dirty"], meta["uncommitted"]) == ("c0ffee", dirty, [missing] * dirty)
-    with zipfile.ZipFile(folder / "code.zip") as archive:
-        assert archive.read("methods/fedavgm.py") == sources.content("methods/fedavgm.py")
-        assert {"methods/selection/round_robin.py", "partitions/iid.py"} <= set(archive.namelist())

@@ -1,7 +1,6 @@
 """From a configuration to a finished run: what is trained on, what is recorded, what is refused."""
 
 import errno
-import json
 import math
 import os
 import re
@@ -14,20 +13,25 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 import torch
-from tiny_runs import STATEFUL, bits, folder_of, status_of, tiny
+from tiny_runs import carry_out, folder_of, index_of, result_of, tiny
 
 from benchmark.config.schema import RunConfig
 from benchmark.engine.federation import FederatedRun
+from benchmark.engine.records import Record
 from benchmark.errors import ConfigError, UserError
 from benchmark.runs.build import build_problem, build_run, choose_device
 from benchmark.runs.data import load_data, prepare_data
-from benchmark.runs.execute import execute, work
+from benchmark.runs.result_files import read_records
 from benchmark.system import NO_MEMORY
 from methods.core.samples import TwoArrays
 
 
 def configuration(tmp_path: Path, *layers: dict[str, Any], seed: int = 0, **runtime: Any) -> RunConfig:
     return tiny(tmp_path / "results", *layers, seed=seed, **runtime)
+
+
+def records_of(config: RunConfig) -> list[Record]:
+    return read_records(folder_of(config).path, result_of(config))
 
 
 # Data --------------------------------------------------------------------------------------------------------------
@@ -158,11 +162,11 @@ def test_records_over_clients(tmp_path: Path) -> None:
     """All four numbers and the percentiles; participants are named by their numbers in the partition."""
     layer = {"evaluation": {"measures": ["clients"], "unseen": 0.34, "validation": 0.25}}
     config = configuration(tmp_path, layer, {"train": {"clients_per_round": 3}})
-    assert execute(config).state == "done"
-    data, records = load_data(config), folder_of(config).read_records()
+    assert carry_out(config).state == "done"
+    data, records = load_data(config), records_of(config)
     taken = {int(r.group.removeprefix("client=")) for r in records if r.split == "participation"}
     assert taken <= set(data.ids) and len(taken) >= 3
-    final = status_of(config).final
+    final = result_of(config).final
     for split, name in (("validation", "client"), ("unseen", "unseen")):
         mean, worst, low, spread = (
             final[split][f"{name}_{key}"] for key in ("mean", "worst", "p10", "spread")
@@ -172,8 +176,7 @@ def test_records_over_clients(tmp_path: Path) -> None:
         assert worst <= mean <= curve[-1] and 0 <= spread <= 0.5
     # All clients have as many samples, so their mean is that of the pooled validation set.
     assert final["validation"]["client_mean"] == pytest.approx(final["validation"]["accuracy"])
-    meta = json.loads((folder_of(config).path / "meta.json").read_text())
-    assert meta["unseen"] == list(data.unseen)
+    assert result_of(config).made["unseen"] == list(data.unseen)
     plain = configuration(tmp_path)
     assert "unseen" not in plain.identity["evaluation"] and config.identity["evaluation"]["unseen"] == 0.34
 
@@ -253,12 +256,12 @@ def test_records_in_long_form(tmp_path: Path) -> None:
         {"train": {"rounds": 5}, "evaluation": {"every": 2, "validation": 0.25}},
     )
     seen: list[tuple[int, int]] = []
-    assert execute(config, lambda *progress: seen.append(progress[:2])) == ("done", "", "")
+    assert carry_out(config, lambda *progress: seen.append(progress[:2])) == ("done", "")
     assert seen == [(number, 5) for number in range(6)]
     assert sorted(path.name for path in folder_of(config).path.iterdir()) == [
-        *("code.zip", "config.yaml", "lease.1", "log.txt", "meta.json", "records.jsonl", "status.json"),
+        *("config.yaml", "log.txt", "records.jsonl", "result.json"),
     ]
-    records = folder_of(config).read_records()
+    records = records_of(config)
     rounds = {(r.split, r.round) for r in records}
     # Before training, every second round and the last; the loss of training in every round.
     assert sorted(r for split, r in rounds if split == "test") == [0, 2, 4, 5]
@@ -267,9 +270,9 @@ def test_records_in_long_form(tmp_path: Path) -> None:
     assert len(records) == len({(r.round, r.split, r.group, r.metric) for r in records}), "a value came twice"
     assert all(math.isfinite(r.value) for r in records)
     last = {r.metric: r.value for r in records if (r.round, r.split, r.group) == (5, "test", "all")}
-    status = status_of(config)
-    assert status.final["test"] == last
-    assert set(status.final) == {"test", "validation"}
+    final = result_of(config).final
+    assert final["test"] == last
+    assert set(final) == {"test", "validation"}
     assert {"accuracy", "micro_f1", "balanced_accuracy", "worst_group_accuracy", "loss"} <= set(last)
     by_group = {r.group: r.value for r in records if (r.round, r.split, r.metric) == (5, "test", "accuracy")}
     # 40 test images fill the 4 classes and the 8 groups evenly: the whole is the mean of its parts.
@@ -283,8 +286,8 @@ def test_records_in_long_form(tmp_path: Path) -> None:
 
 def test_it_learns(tmp_path: Path) -> None:
     config = configuration(tmp_path, {"train": {"rounds": 15, "epochs": 2}})
-    execute(config)
-    records = folder_of(config).read_records()
+    carry_out(config)
+    records = records_of(config)
     values = {r.round: r.value for r in records if r[1:4] == ("test", "all", "accuracy")}
     assert values[15] > 0.9, "four fixed patterns in noise are easy"
     assert values[0] < 0.7
@@ -293,49 +296,22 @@ def test_it_learns(tmp_path: Path) -> None:
 # Trouble -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_run_that_failed_can_be_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    calm = tiny(tmp_path / "calm")
-    execute(calm)
-    config = configuration(tmp_path)
-    run_round = FederatedRun.run_round
-
-    def broken(self: FederatedRun, state: Any) -> Any:
-        if state.round == 2:
-            raise RuntimeError("no such thing")
-        return run_round(self, state)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(FederatedRun, "run_round", broken)
-        state, message, error = execute(config)
-        assert (state, error) == ("failed", "RuntimeError")
-        assert message == f"RuntimeError: no such thing (full log: {folder_of(config).path / 'log.txt'})"
-    folder, status = folder_of(config), status_of(config)
-    assert (status.state, status.round) == ("failed", 2)
-    assert status.message == message
-    log = (folder.path / "log.txt").read_text()
-    assert "Traceback" in log
-    assert "in broken" in log
-    assert not folder.is_held()
-    # The checkpoint after round 2 is still there, and the run goes on from it.
-    assert execute(config)[0] == "done"
-    assert bits(config) == bits(calm)
-
-
 def test_too_little_memory_is_one_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = configuration(tmp_path)
     said = "DefaultCPUAllocator: not enough memory: you tried to allocate 4 bytes."
     monkeypatch.setattr(FederatedRun, "run_round", Mock(side_effect=RuntimeError(said)))
     with pytest.raises(UserError) as caught:
-        execute(config)
+        carry_out(config)
     assert str(caught.value) == NO_MEMORY
-    assert (status_of(config).state, status_of(config).message) == ("failed", NO_MEMORY)
+    assert index_of(config).state(config.key) == "failed"
+    assert (folder_of(config).last_failure() or ("",))[0] == NO_MEMORY
 
 
 def test_a_log_that_cannot_be_written_ends_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As when there is no inode left for it."""
     full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     monkeypatch.setattr("logging.FileHandler._open", Mock(side_effect=full))
-    assert execute(configuration(tmp_path))[0] == "done"
+    assert carry_out(configuration(tmp_path)).state == "done"
 
 
 @pytest.mark.parametrize(
@@ -351,17 +327,15 @@ def test_a_log_that_cannot_be_written_ends_no_run(tmp_path: Path, monkeypatch: p
 def test_a_users_mistake_is_raised_and_noted(tmp_path: Path, layer: dict[str, Any], said: str) -> None:
     config = configuration(tmp_path, layer)
     with pytest.raises(UserError, match=said):
-        execute(config)
-    status = status_of(config)
-    assert status.state == "failed" and re.search(said, status.message)
-    payload = json.loads(json.dumps(config.model_dump(mode="json")))  # as a launcher sends it
-    assert work(payload, lambda: False) == ("failed", status.message, "")
+        carry_out(config)
+    message, _ = folder_of(config).last_failure() or ("", None)
+    assert re.search(said, message)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
 def test_a_gpu_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"runtime\.device: got 'cuda:1'; expected auto or cpu"):
-        execute(configuration(tmp_path, device="cuda:1"))
+    with pytest.raises(UserError, match=r"runtime\.device: got 'cuda:1'; expected auto or cpu"):
+        carry_out(configuration(tmp_path, device="cuda:1"))
     assert choose_device("auto") == torch.device("cpu")
 
 
@@ -369,25 +343,13 @@ def test_threads_are_what_the_configuration_says(tmp_path: Path, monkeypatch: py
     seen: list[int] = []
     monkeypatch.setattr("benchmark.runs.execute.threadpool_limits", seen.append)
     config = configuration(tmp_path, {"train": {"rounds": 1}}, threads=2)
-    execute(config)
+    carry_out(config)
     assert seen == [2]
-    assert json.loads((folder_of(config).path / "meta.json").read_text())["threads"] == 2
-
-
-def test_build_run_holds_the_configuration(tmp_path: Path) -> None:
-    config = configuration(tmp_path, STATEFUL, {"train": {"lr": 0.03, "momentum": 0.5, "weight_decay": 0.01}})
-    run = build_run(config, load_data(config))
-    assert (run.num_clients, run.schedule.clients_per_round, run.method.name) == (6, 2, "fedavgm")
-    assert (run.schedule.lr(0), run.spec.momentum, run.spec.weight_decay, run.spec.epochs) == (
-        0.03,
-        0.5,
-        0.01,
-        1,
-    )
+    assert result_of(config).origin["threads"] == 2
 
 
 @pytest.mark.parametrize("tf32", [True, False])
 def test_tf32_is_as_the_configuration_says(tmp_path: Path, tf32: bool) -> None:
     """Torch's own default is another one for convolutions than for products."""
-    assert execute(tiny(tmp_path, {"precision": {"tf32": tf32}})).state == "done"
+    assert carry_out(tiny(tmp_path, {"precision": {"tf32": tf32}})).state == "done"
     assert torch.backends.cudnn.allow_tf32 is torch.backends.cuda.matmul.allow_tf32 is tf32

@@ -1,40 +1,39 @@
 """A run's folder: whole or refused by name, never half read, whatever happens to the disk."""
 
 import errno
-import json
+import itertools
 import os
 import shutil
 import subprocess
-import zipfile
 from collections.abc import Callable, Iterator
-from datetime import datetime
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
 
 import pytest
 import torch
 import yaml
+from command_line import Cli, cli, footprint  # noqa: F401
+from rough_ends import remains, start
 from tiny_runs import (
-    FORKS,
     STATEFUL,
     bits,
+    carry_out,
     command,
     fill,
     folder_of,
-    interrupted,
-    status_of,
+    result_of,
     tiny,
     words_of,
 )
 
-from benchmark import digests
-from benchmark.config.schema import FORMAT, RunConfig
-from benchmark.errors import StorageError
+from benchmark.config.schema import RunConfig
+from benchmark.errors import StorageError, UserError
 from benchmark.runs import checkpoint
-from benchmark.runs.execute import execute
 from benchmark.runs.files import write_atomically
-from benchmark.runs.store import DamagedError, ResultsFolder, RunFolder
+from benchmark.runs.folder import ResultsFolder
+
+PAGE = 4096
+"""Bytes of the smallest piece of a small disk."""
 
 
 def fail_with(error: int | Exception) -> Callable[..., Any]:
@@ -48,10 +47,10 @@ def fail_with(error: int | Exception) -> Callable[..., Any]:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 1 MiB; skips where this process may not mount one."""
+    """A file system of 16 MiB; skips where this process may not mount one."""
     place = tmp_path / "disk"
     place.mkdir()
-    words = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)]
+    words = ["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(place)]
     try:
         done = subprocess.run(words, capture_output=True, text=True, check=False)
     except FileNotFoundError:
@@ -71,7 +70,6 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         ("benchmark.runs.files.os.fsync", errno.ENOSPC, "disk is full"),
         ("benchmark.runs.files.os.fsync", errno.EDQUOT, "quota"),
         ("benchmark.runs.files.os.fsync", errno.EIO, "Input/output error"),
-        ("pathlib.Path.open", errno.ENOSPC, "disk is full"),
         ("pathlib.Path.open", errno.EROFS, "Read-only file system"),
         ("pathlib.Path.replace", errno.EACCES, "Permission denied"),
     ],
@@ -83,9 +81,12 @@ def test_what_cannot_be_written_leaves_the_old(
     write_atomically(path, b"old")
     with monkeypatch.context() as patch:
         patch.setattr(where, fail_with(number))
-        with pytest.raises(StorageError, match=said) as error:
-            write_atomically(path, b"new")
-    assert str(path) in str(error.value)
+        for write in (lambda: write_atomically(path, b"new"), lambda: checkpoint.save(path, {"hash": "new"})):
+            with pytest.raises(StorageError, match=said) as error:
+                write()
+            assert str(path) in str(error.value)
+    with pytest.raises(RuntimeError, match="not of the disk"):
+        write_atomically(path, fail_with(RuntimeError("not of the disk")))
     assert path.read_bytes() == b"old"
     assert os.listdir(tmp_path) == ["file"]
 
@@ -100,217 +101,100 @@ def test_a_planted_link_is_not_followed(tmp_path: Path, monkeypatch: pytest.Monk
     assert (tmp_path / "file").read_bytes() == b"new" and not (tmp_path / "other").exists()
 
 
-def test_a_configuration_that_cannot_be_read(ended: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-    with monkeypatch.context() as patch:
-        patch.setattr("pathlib.Path.read_text", fail_with(errno.EIO))
-        with pytest.raises(StorageError, match=r"config\.yaml cannot be read \(Input/output") as error:
-            folder_of(ended).read_config()
-    assert not isinstance(error.value, DamagedError)
-
-
-def test_a_checkpoint_that_does_not_fit(halfway: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = folder_of(halfway)
-    before = folder.checkpoint_path.read_bytes()
-    with monkeypatch.context() as patch:
-        patch.setattr("benchmark.runs.files.os.fsync", fail_with(errno.ENOSPC))
-        with pytest.raises(StorageError, match="the disk is full"):
-            checkpoint.save(folder.checkpoint_path, {"hash": "other"})
-    assert folder.checkpoint_path.read_bytes() == before
-    with pytest.raises(RuntimeError, match="not of the disk"):
-        write_atomically(folder.checkpoint_path, fail_with(RuntimeError("not of the disk")))
-
-
 # A disk that is full -----------------------------------------------------------------------------------------------
 
 
-def assert_disk_is_full(config: RunConfig, folder: Path) -> None:
-    """The command in another process says so, and nothing else."""
-    output = folder / "out.txt"
-    process = FORKS.Process(target=command, args=(words_of(config), output))
-    process.start()
+@pytest.mark.parametrize("stopped", [False, True], ids=["without checkpoints", "from a checkpoint"])
+def test_a_disk_that_is_full_at_each_stage(
+    small_disk: Path, halfway: RunConfig, calm: RunConfig, stopped: bool
+) -> None:
+    """With one page of room more each time, a run gets a little further and says what it cannot write."""
+    config, ends = tiny(small_disk / "results", STATEFUL, checkpoint_every=1 if stopped else 100), []
+    folder = folder_of(config)
+    for pages in itertools.count():
+        shutil.rmtree(small_disk / "results", ignore_errors=True)
+        if stopped:
+            shutil.copytree(halfway.paths.results, small_disk / "results")
+        ballast = fill(small_disk)
+        os.truncate(ballast, ballast.stat().st_size - pages * PAGE)
+        try:
+            carry_out(config)
+        except UserError as error:
+            ends.append(str(error))
+        is_finished = folder.is_finished
+        ballast.unlink()
+        assert carry_out(config).state == "done"
+        assert bits(config) == bits(calm) and remains(config) == [], ends
+        assert ("resumed after round" in (folder.path / "log.txt").read_text()) == stopped
+        if is_finished:
+            break
+    assert all("the disk is full" in end and "\n" not in end for end in ends), ends
+    assert len(ends) == pages
+    for name in (".claim", ".seed0-", "records.jsonl", "checkpoint.pt" if stopped else "result.json"):
+        assert any(name in end for end in ends), ends
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["known folder", "new folder"])
+def test_a_command_on_a_full_disk_says_so(small_disk: Path, tmp_path: Path, known: bool) -> None:
+    config, output = tiny(small_disk / "results", STATEFUL), tmp_path / "out.txt"
+    if known:
+        ResultsFolder(small_disk / "results").open()
+    ballast = fill(small_disk)
+    process = start(command, words_of(config), output)
     process.join()
     printed = output.read_text()
     assert process.exitcode == 2, printed
     assert "the disk is full" in printed and "Traceback" not in printed
-
-
-@pytest.mark.parametrize("room", [False, True], ids=["no room", "room for small files"])
-def test_full_disk(small_disk: Path, tmp_path: Path, calm: RunConfig, room: bool) -> None:
-    """With some room only the checkpoint does not fit: it fails in the middle of writing that."""
-    config = interrupted(small_disk / "results")
-    folder = folder_of(config)
-    before = folder.checkpoint_path.read_bytes()
-    ballast = fill(small_disk)
-    if room:
-        os.truncate(ballast, ballast.stat().st_size - max(32768, len(before) // 2))
-    assert_disk_is_full(config, tmp_path)
-    assert folder.checkpoint_path.read_bytes() == before
-    assert not [path for path in folder.path.rglob("*.tmp") if path.stat().st_size], "leftovers take room"
-    if room:
-        status = status_of(config)
-        assert status.state == "failed" and "checkpoint.pt: the disk is full" in status.message
     ballast.unlink()
-    assert execute(config)[0] == "done"
-    assert bits(config) == bits(calm)
+    assert carry_out(config).state == "done"
 
 
-@pytest.mark.parametrize("known", [True, False], ids=["known folder", "new folder"])
-def test_full_disk_before_the_first_byte(small_disk: Path, tmp_path: Path, known: bool) -> None:
-    config = tiny(small_disk / "results", STATEFUL)
-    if known:
-        ResultsFolder(small_disk / "results").open()
-    ballast = fill(small_disk)
-    assert_disk_is_full(config, tmp_path)
-    ballast.unlink()
-    assert execute(config)[0] == "done"
+# Foreign files -----------------------------------------------------------------------------------------------------
 
 
-# Damaged and foreign files ----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("format", [FORMAT + 1, None])
-def test_another_format_is_named(ended: RunConfig, format: int | None) -> None:
-    folder = folder_of(ended)
-    changed = json.loads(folder.result_path.read_text()) | {"format": format}
-    folder.result_path.write_text(json.dumps(changed | {"digest": digests.of(changed)}))
-    with pytest.raises(StorageError, match=f"got format {format}; expected {FORMAT}") as error:
-        execute(ended)
-    assert str(folder.path) in str(error.value)
-
-
-@pytest.mark.parametrize("content", ["", "seed: 1\n", "hash: 0123456\n", "words\n", "hash: [", "- 1\n", None])
-def test_a_configuration_that_is_not_ours_is_set_aside(ended: RunConfig, content: str | None) -> None:
-    """None: that of another seed."""
-    twin = ended.model_copy(update={"seed": 1})
-    kept = content if content is not None else folder_of(ended).config_path.read_text()
-    folder_of(twin).path.mkdir()
-    folder_of(twin).config_path.write_text(kept)
-    assert execute(twin)[0] == "done"
-    (aside,) = Path(ended.paths.results, "set_aside").glob("*/*/seed1/config.yaml")
-    assert aside.read_text() == kept
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [
-        lambda content: content[:-1],
-        lambda content: content[: len(content) // 2],
-        lambda content: b"",
-        lambda content: content + content.splitlines(keepends=True)[-1],
-        lambda content: content.replace(b"0.", b"1.", 1),
-        None,
-    ],
-    ids=["last byte", "half", "empty", "line more", "digit", "gone"],
-)
-def test_changed_records_are_not_read(ended: RunConfig, damage: Callable[[bytes], bytes] | None) -> None:
-    folder = folder_of(ended)
-    expected = bits(ended)
-    if damage is None:
-        folder.records_path.unlink()
-    else:
-        folder.records_path.write_bytes(damage(expected[0]))
-    for read in (folder.read_records, folder.verify):
-        with pytest.raises(DamagedError, match=r"records\.jsonl: damaged .*expected"):
-            read()
-    if folder.records_size() != len(expected[0]):
-        with pytest.raises(DamagedError):
-            folder.check_size(status_of(ended))
-    else:  # a launch looks at the size only
-        ResultsFolder(Path(ended.paths.results)).set_aside(ended.key)
-    assert execute(ended)[0] == "done"
-    assert bits(ended) == expected
-
-
-def test_a_run_is_set_aside_twice_at_once(ended: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs of one second share a folder. A run that is there already has one of its own."""
-    times = [datetime(2026, 11, 26, 22, 30, 15, microsecond) for microsecond in (1, 2, 3)]
-    monkeypatch.setattr("benchmark.runs.store.datetime", Mock(now=Mock(side_effect=times)))
-    results = ResultsFolder(Path(ended.paths.results))
-    other = str(Path(ended.key).with_name("seed99"))
-    shutil.copytree(folder_of(ended).path, results.run(other).path)
-    first = results.set_aside(ended.key)
-    shutil.copytree(first, folder_of(ended).path)
-    places = [first, results.set_aside(other), results.set_aside(ended.key)]
-    names = [str(place.relative_to(results.root / "set_aside")) for place in places]
-    assert names == [
-        f"20261126-223015/{ended.key}",
-        f"20261126-223015/{other}",
-        f"20261126-223015.000003/{ended.key}",
-    ]
-    assert sorted(path.name for path in first.iterdir()) == sorted(path.name for path in places[2].iterdir())
-
-
-def test_records_of_a_run_that_goes_on_are_not_read(halfway: RunConfig) -> None:
-    with pytest.raises(StorageError, match="has not ended"):
-        folder_of(halfway).read_records()
-    with pytest.raises(StorageError, match="has not ended"):
-        RunFolder(Path("nowhere")).read_records()
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [
-        lambda content: content[:-40],
-        lambda content: b"",
-        lambda content: content + b'{"round": 2, "split": "tra',
-        lambda content: content.replace(b"0.", b"1.", 1),
-        lambda content: content[:-60] + content[-60:].replace(b"0", b"1"),
-        lambda content: b"".join(reversed(content.splitlines(keepends=True))),
-    ],
-    ids=["cut", "empty", "longer", "first digit", "last digits", "order"],
-)
-def test_records_of_a_stopped_run_that_are_not_those_of_its_checkpoint(
-    halfway: RunConfig, calm: RunConfig, damage: Callable[[bytes], bytes]
+@pytest.mark.parametrize("format", ["1", "2", "4"])
+def test_results_of_another_version_are_refused_and_left(
+    tmp_path: Path,
+    cli: Cli,  # noqa: F811
+    format: str,
 ) -> None:
-    """After a power cut the checkpoint may be on the disk and the last records not: no gap may become a result."""
-    path = folder_of(halfway).records_path
-    path.write_bytes(damage(path.read_bytes()))
-    assert execute(halfway)[0] == "done"
-    assert bits(halfway) == bits(calm)
+    """Formats 1 and 2 had their number in runs/FORMAT."""
+    old = tmp_path / "old"
+    (old / "runs" / "a-0123456789ab" / "seed0").mkdir(parents=True)
+    (old / "runs" / "a-0123456789ab" / "seed0" / "status.json").write_text("{}")
+    (old / ("FORMAT" if format == "4" else "runs/FORMAT")).write_text(f"{format}\n")
+    before = footprint(old)
+    for words in (words_of(tiny(old, STATEFUL)), ["status", f"results={old}"], ["runs", f"results={old}"]):
+        answer = cli(*words)
+        assert answer.code == 2 and answer.err.count("\n") == 1
+        assert f"{old}: got results of format '{format}'; expected 3" in answer.err
+    assert footprint(old) == before
 
 
-def flip_a_bit(path: Path) -> None:
-    """One bit of the last tensor of a checkpoint. The archive has checksums that nothing compares."""
-    content = bytearray(path.read_bytes())
-    with zipfile.ZipFile(path) as archive:
-        (last,) = [item for item in archive.infolist() if item.filename.endswith("/data/0")]
-    content[last.header_offset + 200] ^= 1
-    path.write_bytes(content)
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [
-        lambda path: os.truncate(path, path.stat().st_size // 2),
-        lambda path: path.write_bytes(b""),
-        lambda path: path.write_bytes(b"hello world\n" * 100),
-        lambda path: torch.save([1, 2, 3], path),
-        lambda path: torch.save({"hash": "000000000000", "seed": 0, "records_bytes": 0, "state": {}}, path),
-        lambda path: checkpoint.save(path, {"hash": "000000000000", "seed": 0}),
-        flip_a_bit,
-    ],
-    ids=["cut", "empty", "text", "list", "without digest", "foreign", "bit"],
-)
-def test_a_damaged_checkpoint(halfway: RunConfig, calm: RunConfig, damage: Callable[[Path], None]) -> None:
-    folder = folder_of(halfway)
-    damage(folder.checkpoint_path)
-    with pytest.raises(StorageError, match=r"checkpoint\.pt: damaged"):
-        checkpoint.load(folder.checkpoint_path, halfway)
-    assert execute(halfway)[0] == "done"
-    assert bits(halfway) == bits(calm)
-    assert (folder.path / "checkpoint.damaged.pt").exists()
-    assert "The run starts again" in (folder.path / "log.txt").read_text()
-
-
-def test_configuration_and_meta_are_complete(ended: RunConfig) -> None:
+def test_a_configuration_that_cannot_be_read(ended: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = folder_of(ended)
+    assert folder.read_config() == ended
+    with monkeypatch.context() as patch:
+        patch.setattr("pathlib.Path.read_text", fail_with(errno.EIO))
+        with pytest.raises(StorageError, match=r"config\.yaml cannot be read \(Input/output"):
+            folder.read_config()
+    for content in ("", "seed: 1\n", "hash: 0123456\n", "words\n", "hash: [", "- 1\n"):
+        (folder.path / "config.yaml").write_text(content)
+        with pytest.raises(StorageError, match=r"config\.yaml"):
+            folder.read_config()
+
+
+def test_configuration_and_result_are_complete(ended: RunConfig) -> None:
+    folder, result = folder_of(ended), result_of(ended)
     written = yaml.safe_load((folder.path / "config.yaml").read_text())
     assert written.pop("hash") == ended.hash
     assert RunConfig.model_validate(written) == ended
-    meta = json.loads((folder.path / "meta.json").read_text())
-    assert meta["torch"] == torch.__version__
-    assert meta["threads"] == 1
-    assert {"commit", "dirty", "python", "numpy", "host", "device", "fingerprint", "partition"} <= set(meta)
+    assert (result.origin["torch"], result.origin["threads"]) == (torch.__version__, 1)
+    assert {"code", "engine", "data", "partition", "dispatch", "device"} <= result.origin.keys()
+    assert {"code", "commit", "dirty", "python", "numpy", "host", "processor"} <= result.made.keys()
+    assert {"methods/fedavg.py", "methods/selection/uniform.py", "partitions/iid.py"} <= set(
+        result.origin["code"]
+    )
 
 
 def test_a_run_folder_in_the_place_of_a_file(tmp_path: Path) -> None:
@@ -318,8 +202,8 @@ def test_a_run_folder_in_the_place_of_a_file(tmp_path: Path) -> None:
     folder = folder_of(config)
     folder.path.parent.mkdir(parents=True)
     folder.path.write_text("mine")
-    with pytest.raises(StorageError, match=str(folder.path)):
-        execute(config)
+    with pytest.raises(ValueError, match=str(folder.path.parent)):
+        carry_out(config)
     assert folder.path.read_text() == "mine"
 
 

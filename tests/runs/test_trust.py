@@ -1,99 +1,77 @@
 """A wrong number is never read as a result, whoever changed, copied or wrote the files."""
 
 import json
+import os
 import shutil
+import signal
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
+import torch
 from edited_code import Edit, edited  # noqa: F401
-from tiny_runs import STATEFUL, bits, folder_of, status_of, tiny
+from rough_ends import Killed, remains, start, work_and_die
+from tiny_runs import STATEFUL, bits, carry_out, folder_of, index_of, result_of, tiny
 
-from benchmark import digests
+from benchmark import code
 from benchmark.config.schema import RunConfig
-from benchmark.engine.records import Record
-from benchmark.errors import StorageError
-from benchmark.runs.execute import execute
-from benchmark.runs.index import RunIndex
-from benchmark.runs.lease import LeaseLost, take
-from benchmark.runs.status import RunState, Status
-from benchmark.runs.store import DamagedError, ResultsFolder, RunFolder
-from benchmark.runs.writer import RunWriter
-from methods.feddc import FedDC
+from benchmark.engine.federation import FederatedRun
+from benchmark.errors import UserError
+from benchmark.launch.work import Plan, work
+from benchmark.runs import checkpoint
+from benchmark.runs.folder import RunFolder
+from benchmark.runs.result_files import DamagedError, read_records
+
+# Finished runs -----------------------------------------------------------------------------------------------------
 
 
-def index_of(config: RunConfig, **options: Any) -> RunIndex:
-    return RunIndex(ResultsFolder(Path(config.paths.results), **options))
-
-
-# Ended runs --------------------------------------------------------------------------------------------------------
-
-
-def edit(path: Path, *place: str, value: object) -> None:
-    """Change one value of a JSON file."""
-    content = json.loads(path.read_text())
-    node = content
-    for part in place[:-1]:
-        node = node[part]
-    node[place[-1]] = value
-    path.write_text(json.dumps(content, indent=1))
+def edit(folder: Path, **values: object) -> None:
+    """Change values of a result."""
+    path = folder / "result.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
 
 
 @pytest.mark.parametrize(
     ("damage", "name"),
     [
-        (lambda folder: edit(folder / "status.json", "final", "test", "accuracy", value=0.99), "status.json"),
-        (lambda folder: edit(folder / "status.json", "final", value={}), "status.json"),
-        (lambda folder: edit(folder / "status.json", "state", value="diverged"), "status.json"),
-        (lambda folder: edit(folder / "status.json", "digest", value=None), "status.json"),
-        (lambda folder: (folder / "status.json").write_bytes(b"{"), "status.json"),
-        (lambda folder: (folder / "records.jsonl").write_bytes(b""), "records.jsonl"),
+        (lambda folder: edit(folder, final={"test": {"accuracy": 0.99}}), "result.json"),
+        (lambda folder: edit(folder, state="diverged"), "result.json"),
+        (lambda folder: edit(folder, digest=None), "result.json"),
+        (lambda folder: (folder / "result.json").write_bytes(b"{"), "result.json"),
+        (lambda folder: (folder / "result.json").unlink(), "result.json"),
+        (lambda folder: os.truncate(folder / "records.jsonl", 1000), "records.jsonl"),
         (lambda folder: (folder / "records.jsonl").unlink(), "records.jsonl"),
     ],
-    ids=["accuracy", "nothing", "state", "no digest", "cut", "empty records", "no records"],
+    ids=["accuracy", "state", "no digest", "cut", "none", "cut records", "no records"],
 )
-def test_a_changed_result_is_damaged(ended: RunConfig, damage: Callable[[Path], object], name: str) -> None:
+def test_a_damaged_result_is_carried_out_again(
+    ended: RunConfig, capsys: pytest.CaptureFixture[str], damage: Callable[[Path], object], name: str
+) -> None:
     folder, expected = folder_of(ended), bits(ended)
     damage(folder.path)
     index = index_of(ended)
-    assert index.state(ended.key) is RunState.DAMAGED
-    assert index.status(ended.key) is None and not index.has_ended(ended.key)
-    assert str(folder.path / name) in index.problems[ended.key]
-    assert execute(ended)[0] == "done"
-    assert bits(ended) == expected
-    assert f"{name}: damaged" in (folder.path / "log.txt").read_text()
-    assert list(Path(ended.paths.results, "set_aside").glob("*/*/seed0/log.txt"))
+    assert index.state(ended.key) == "differs"
+    assert index.result(ended.key) is None and not index.has_ended(ended.key)
+    assert f"{folder.path / name}: damaged" in index.problems[ended.key]
+    assert carry_out(ended).state == "done"
+    assert bits(ended) == expected and remains(ended) == [".seed0.old-1"]
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.startswith("carried out again: ") and f"{name}: damaged" in line and ".seed0.old-1" in line
 
 
-def test_a_final_value_that_contradicts_the_records(ended: RunConfig) -> None:
-    """Also if whoever edited it has computed the digest anew: the next launch carries the run out again."""
-    folder, expected = folder_of(ended), bits(ended)
-    edit(folder.result_path, "final", "test", "accuracy", value=0.99)
-    content = json.loads(folder.result_path.read_text())
-    del content["digest"]
-    edit(folder.result_path, "digest", value=digests.of(content))
-    index = index_of(ended)
-    assert index.state(ended.key) is RunState.DONE, "the status itself is whole"
-    for read in (folder.read_records, folder.verify, lambda: index.final(ended.key, "test", "accuracy")):
-        with pytest.raises(DamagedError, match="records"):
+def test_records_that_were_edited_are_not_read(ended: RunConfig) -> None:
+    """Of the same size: whoever reads them sees it."""
+    folder, index = folder_of(ended), index_of(ended)
+    path = folder.path / "records.jsonl"
+    path.write_bytes(path.read_bytes().replace(b"0.", b"1.", 1))
+    assert index.state(ended.key) == "done"
+    for read in (folder.check, lambda: read_records(folder.path, result_of(ended))):
+        with pytest.raises(DamagedError, match=r"records\.jsonl: damaged"):
             read()
-    assert index.state(ended.key) is RunState.DAMAGED and not index.has_ended(ended.key)
-    index.results.set_aside(ended.key)
-    assert execute(ended)[0] == "done" and bits(ended) == expected
-
-
-@pytest.mark.parametrize(
-    ("name", "old", "new"), [("config.yaml", "lr: 0.", "lr: 1."), ("meta.json", "cpu", "gpu")]
-)
-def test_what_describes_a_run_is_verified(ended: RunConfig, name: str, old: str, new: str) -> None:
-    folder = folder_of(ended)
-    assert folder.verify() == status_of(ended)
-    path = folder.path / name
-    assert old in path.read_text()
-    path.write_text(path.read_text().replace(old, new, 1))
-    with pytest.raises(DamagedError, match=name):
-        folder.verify()
+    with pytest.raises(DamagedError, match=r"records\.jsonl: damaged"):
+        index.records(ended.key)
+    assert index.state(ended.key) == "differs" and index.final(ended.key, "test", "accuracy") is None
 
 
 def test_a_copied_folder_is_no_result(ended: RunConfig) -> None:
@@ -102,103 +80,183 @@ def test_a_copied_folder_is_no_result(ended: RunConfig) -> None:
     foreign = RunFolder(folder.path.parents[1] / "fake-iid-fedprox-uniform-0123456789ab" / "seed0")
     shutil.copytree(folder.path, foreign.path)
     for copy in (other, foreign):
-        with pytest.raises(DamagedError, match=rf"it belongs into a folder \*-{ended.hash}/seed0"):
-            copy.status()
-    assert execute(ended)[0] == "done"
+        for read in (copy.result, copy.read_config):
+            with pytest.raises(DamagedError, match=rf"it belongs into a folder \*-{ended.hash}/seed0"):
+                read()
+    assert folder.read_config() == ended
 
 
 # Runs at work ------------------------------------------------------------------------------------------------------
 
 
-def test_records_that_were_edited_while_a_run_is_at_work(tmp_path: Path) -> None:
+def flip_a_bit(path: Path) -> None:
+    """One bit of the last tensor of a checkpoint. The archive has checksums that nothing compares."""
+    content = bytearray(path.read_bytes())
+    with zipfile.ZipFile(path) as archive:
+        (last,) = [item for item in archive.infolist() if item.filename.endswith("/data/0")]
+    content[last.header_offset + 200] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda path: os.truncate(path, path.stat().st_size // 2),
+        lambda path: path.write_bytes(b""),
+        lambda path: path.write_bytes(b"hello world\n" * 100),
+        lambda path: torch.save([1, 2, 3], path),
+        lambda path: torch.save({"hash": "000000000000", "seed": 0, "state": {}}, path),
+        flip_a_bit,
+    ],
+    ids=["cut", "empty", "text", "list", "without digest", "bit"],
+)
+def test_a_damaged_checkpoint(halfway: RunConfig, calm: RunConfig, damage: Callable[[Path], None]) -> None:
+    (attempt,) = folder_of(halfway).attempts()
+    damage(attempt / "checkpoint.pt")
+    assert carry_out(halfway).state == "done"
+    assert bits(halfway) == bits(calm) and remains(halfway) == []
+    assert "checkpoint.pt: damaged" in (folder_of(halfway).path / "log.txt").read_text()
+
+
+def test_the_checkpoint_of_another_run(halfway: RunConfig, calm: RunConfig) -> None:
+    (attempt,) = folder_of(halfway).attempts()
+    checkpoint.save(attempt / "checkpoint.pt", {"hash": "000000000000", "seed": 0})
+    assert carry_out(halfway).state == "done" and bits(halfway) == bits(calm)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda content: content[:-40],
+        lambda content: content + b'{"round": 2, "split": "tra',
+        lambda content: content.replace(b"0.", b"1.", 1),
+        lambda content: b"".join(reversed(content.splitlines(keepends=True))),
+        None,
+    ],
+    ids=["cut", "longer", "edited", "order", "none"],
+)
+def test_records_that_are_not_those_of_their_checkpoint(
+    halfway: RunConfig, calm: RunConfig, damage: Callable[[bytes], bytes] | None
+) -> None:
+    """After a power cut the checkpoint may be on the disk and the last records not: no gap may become a result."""
+    (attempt,) = folder_of(halfway).attempts()
+    path = attempt / "records.jsonl"
+    path.write_bytes(damage(path.read_bytes())) if damage else path.unlink()
+    assert carry_out(halfway).state == "done"
+    assert bits(halfway) == bits(calm) and remains(halfway) == []
+
+
+def test_records_that_were_edited_while_a_run_is_at_work(tmp_path: Path, calm: RunConfig) -> None:
     config = tiny(tmp_path / "results", STATEFUL)
 
     def progress(round: int, *_: object) -> None:
         if round == 2:
-            path = folder_of(config).records_path
+            (attempt,) = folder_of(config).attempts()
+            path = attempt / "records.jsonl"
             path.write_bytes(path.read_bytes().replace(b"0.", b"1.", 1))
 
-    with pytest.raises(StorageError, match="changed by another program while the run was at work"):
-        execute(config, progress)
-    assert status_of(config).state == "failed"
+    with pytest.raises(UserError, match="changed by another program while the run was at work"):
+        carry_out(config, progress)
+    assert not folder_of(config).is_finished and index_of(config).state(config.key) == "failed"
+    assert carry_out(config).state == "done" and bits(config) == bits(calm)
 
 
-def test_a_process_that_lost_the_run_writes_nothing_that_counts(tmp_path: Path) -> None:
-    """It was suspended before each of its writes, while another process took over and ended the run."""
-    folder = RunFolder(tmp_path / "it-0123456789ab" / "seed0")
-    place = {"hash": "0123456789ab", "seed": 0}
-    record, other = Record(1, "test", "all", "accuracy", 0.5), Record(1, "test", "all", "accuracy", 0.75)
-    late = RunWriter(folder, take(folder.path, "it"))
-    late.start_records()
-    late.append_records([record])
-    late.lease.__exit__()  # to the others it looks as if it had ended
-    with take(folder.path, "it") as lease:
-        writer = RunWriter(folder, lease)
-        writer.start_records()
-        late.append_records([record])
-        writer.append_records([other])
-        with pytest.raises(LeaseLost):
-            late.write_status(Status(RunState.RUNNING, 1, 2, **place))
-        with pytest.raises(LeaseLost):
-            late.save_checkpoint({})
-        sums = {"records_bytes": writer.records_bytes, "records_sha256": writer.records_sha256.hexdigest()}
-        writer.publish(Status(RunState.DONE, 2, 2, **place, **sums), keep_checkpoint=False)
-    for state in (RunState.RUNNING, RunState.FAILED, RunState.DONE):
-        with pytest.raises(LeaseLost):
-            late.write_status(Status(state, 1, 2, **place))
-    status = folder.status()
-    assert status is not None and (status.state, status.round) == ("done", 2)
-    assert folder.read_records() == [other]
-    names = sorted(path.name for path in folder.path.iterdir())
-    assert names == ["lease.1", "lease.2", "records.jsonl", "status.json"]
+# Whole attempts ----------------------------------------------------------------------------------------------------
 
 
-def test_a_status_replaced_while_it_is_read(ended: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = folder_of(ended)
-    result, newest = folder.result_path.read_bytes(), RunFolder.newest
-    folder.result_path.unlink()
-
-    def ends_now(folder: RunFolder, kind: str) -> Path:
-        monkeypatch.setattr(RunFolder, "newest", newest)
-        folder.result_path.write_bytes(result)
-        return folder.path / "status.1.json"  # seen in the list, and gone
-
-    monkeypatch.setattr(RunFolder, "newest", ends_now)
-    assert status_of(ended).state == "done"
+def killed_before_the_rename(config: RunConfig) -> None:
+    """Leave a whole attempt."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Path, "rename", lambda *_: (_ for _ in ()).throw(Killed()))
+        with pytest.raises(Killed):
+            carry_out(config)
+    assert not folder_of(config).is_finished
 
 
-# Code --------------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("stale", ["rerun", "keep"])
+def test_a_whole_attempt_is_published_if_it_is_current(
+    tmp_path: Path,
+    calm: RunConfig,
+    edited: Edit,  # noqa: F811
+    stale: str,
+) -> None:
+    config = tiny(tmp_path / "results", STATEFUL, stale=stale)
+    rounds: list[int] = []
+    killed_before_the_rename(config)
+    assert carry_out(config, lambda round, *_: rounds.append(round)).state == "done"
+    assert rounds == [] and bits(config) == bits(calm) and remains(config) == []
+
+    shutil.rmtree(tmp_path / "results")
+    killed_before_the_rename(config)
+    edited("methods/fedavgm.py", "\nfrom ", "\nimport this\nfrom ")
+    outcome = carry_out(config, lambda round, *_: rounds.append(round))
+    assert rounds == ([] if stale == "keep" else [0, 1, 2, 3])
+    assert ("code of methods/fedavgm.py" in outcome.message) == (stale == "rerun")
+    assert bits(config) == bits(calm) and remains(config) == []
 
 
-FEDAVG = "methods/fedavg.py"
+def test_two_processes_publish_one_attempt(
+    tmp_path: Path, calm: RunConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, rename = tiny(tmp_path / "results", STATEFUL), Path.rename
+    killed_before_the_rename(config)
+
+    def late(path: Path, to: Path) -> Path:
+        rename(path, to)  # by the other one
+        return rename(path, to)
+
+    monkeypatch.setattr(Path, "rename", late)
+    assert carry_out(config).state == "done"
+    assert bits(config) == bits(calm) and remains(config) == []
 
 
-def test_a_changed_method_is_carried_out_again(ended: RunConfig, edited: Edit) -> None:  # noqa: F811
-    assert set(status_of(ended).code) == {FEDAVG, "methods/selection/uniform.py", "partitions/iid.py"}
-    before = bits(ended)
-    edited(FEDAVG, "\nfrom ", "\n# changed\nfrom ")
-    assert index_of(ended).state(ended.key) is RunState.DONE, "a comment changes nothing"
-    edited(FEDAVG, "\nfrom ", "\nimport math\nfrom ")
-    assert index_of(ended).state(ended.key) is RunState.STALE
-    assert index_of(ended, stale="keep").state(ended.key) is RunState.DONE
-    keep = ended.model_copy(update={"runtime": ended.runtime.model_copy(update={"stale": "keep"})})
-    seen: list[int] = []
-    assert execute(keep, lambda round, *_: seen.append(round))[0] == "done" and not seen
-    assert execute(ended, lambda round, *_: seen.append(round))[0] == "done" and seen == [0, 1, 2, 3]
-    assert bits(ended) == before
-    assert index_of(ended).state(ended.key) is RunState.DONE
-    (old,) = Path(ended.paths.results, "set_aside").glob("*/*/seed0/status.json")
-    assert json.loads(old.read_text())["final"] == status_of(ended).final
+# What a launch gives up --------------------------------------------------------------------------------------------
 
 
-def test_what_a_method_imports_is_its_own_and_the_engine_is_not(edited: Edit) -> None:  # noqa: F811
-    feddc = digests.own(FedDC)
-    assert {"methods/feddc.py", "methods/scaffold.py"} <= set(feddc)
-    assert not any(path.startswith("methods/core") for path in feddc)
-    engine = digests.engine()
-    edited("methods/scaffold.py", '"""', '"""Another sentence. ')
-    assert (digests.own(FedDC), digests.engine()) == (feddc, engine)
-    edited("methods/scaffold.py", "\nimport ", "\nimport math\nimport ")
-    assert digests.own(FedDC) != feddc
-    edited("benchmark/engine/training.py", "\nimport ", "\nimport this\nimport ")
-    assert digests.engine() != engine
+def plan_of(config: RunConfig, launch: str) -> Plan:
+    runs = (config.model_dump(mode="json"),)
+    return Plan(launch, config.paths.results, runs, "", code.engine(), str(torch.__version__))
+
+
+def test_three_deaths_end_a_run_for_this_launch_only(
+    tmp_path: Path, calm: RunConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tiny(tmp_path / "results", STATEFUL)
+    folder, plan = folder_of(config), plan_of(config, "first")
+    for death in range(3):
+        assert folder.failure("first") == "" and len(folder.attempts()) == death
+        process = start(work_and_die, plan)
+        process.join()
+        assert process.exitcode == -signal.SIGKILL
+    assert folder.failure("first").startswith("3 processes died over it. Perhaps it needs more memory")
+    assert work(plan, [config], lambda: False) == 0 and not folder.is_finished
+    second = plan_of(config, "second")
+    assert work(second, [config], lambda: False) == 1
+    assert bits(config) == bits(calm) and remains(config) == []
+
+
+def test_an_error_ends_a_run_for_this_launch_only(
+    tmp_path: Path, calm: RunConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tiny(tmp_path / "results", STATEFUL)
+    folder, run_round = folder_of(config), FederatedRun.run_round
+
+    def broken(self: FederatedRun, state: object) -> object:
+        if state.round == 2:  # type: ignore[attr-defined]
+            raise RuntimeError("no such thing")
+        return run_round(self, state)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FederatedRun, "run_round", broken)
+        assert work(plan_of(config, "first"), [config], lambda: False) == 1
+    message, attempt = folder.last_failure() or ("", tmp_path)
+    assert message == f"RuntimeError: no such thing (full log: {attempt / 'log.txt'})"
+    assert folder.failure("first") == message and not folder.failure("second")
+    log = (attempt / "log.txt").read_text()
+    assert "Traceback" in log and "in broken" in log
+    assert index_of(config).state(config.key) == "failed" and not folder.is_held
+    assert work(plan_of(config, "first"), [config], lambda: False) == 0
+    # The checkpoint after round 2 is still there, and the next launch goes on from it.
+    assert work(plan_of(config, "second"), [config], lambda: False) == 1
+    assert "resumed after round 2" in (folder.path / "log.txt").read_text()
+    assert bits(config) == bits(calm) and remains(config) == []

@@ -1,4 +1,4 @@
-"""A table as CSV: one line per cell, unrounded, or rows x columns of what is printed."""
+"""A table as CSV: one line per cell, unrounded."""
 
 import re
 from typing import Any
@@ -24,13 +24,3 @@ def _as_text(cell: Any) -> Any:
 def render(table: Table) -> str:
     """One line per cell with all that is known about it."""
     return to_csv(table.data, index=False)
-
-
-def render_wide(table: Table) -> str:
-    """Rows x columns of means with two digits; of published numbers or differences where the table prints those."""
-    data = table.data
-    name = {"published": "published_mean", "difference": "difference"}.get(table.show, "mean")
-    data = data.assign(shown=pd.to_numeric(data[name], errors="coerce"))
-    wide = data.pivot(index="row", columns="column", values="shown")
-    wide = wide.reindex(index=data["row"].unique(), columns=data["column"].unique())
-    return to_csv(wide, float_format="%.2f")

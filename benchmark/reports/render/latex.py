@@ -2,37 +2,11 @@ r"""A table as LaTeX: compiles as it is, and can be \input into a document that 
 
 import re
 from collections.abc import Iterable, Sequence
-from itertools import chain, zip_longest
-from math import ceil
-from typing import NamedTuple
 
 from benchmark.reports.render.printed import Printed, printed, small_print
 from benchmark.reports.results import CellResult
 from benchmark.reports.tables import ColumnBlock, Table, TableLine
 from benchmark.runs.status import RunState
-
-
-class Layout(NamedTuple):
-    r"""How large a table may be: ``characters`` of \footnotesize fit into a line, ``lines`` into a page."""
-
-    environment: str
-    document: str
-    gap: str
-    characters: float = float("inf")
-    lines: int = 0
-
-
-# In a document of one column, table* is the same as table.
-WIDE = Layout("table*", "\\documentclass[a4paper]{article}\n  \\usepackage[margin=15mm]{geometry}", "6pt")
-# 84 mm, as in most styles of two columns.
-NARROW = Layout(
-    "table",
-    "\\documentclass[a4paper,twocolumn]{article}\n"
-    "  \\usepackage[textwidth=176mm,columnsep=8mm,vmargin=15mm]{geometry}",
-    "3pt",
-    characters=56,
-    lines=64,
-)
 
 # Before \begin{document} the kernel's \@nodocument is an error macro, afterwards it is \relax. This tells the file
 # whether it is the document itself or part of one.
@@ -40,7 +14,8 @@ _PREAMBLE = r"""\makeatletter
 \ifx\@nodocument\relax
   \def\fedtablesend{}
 \else
-  %s
+  \documentclass[a4paper]{article}
+  \usepackage[margin=15mm]{geometry}
   \usepackage{booktabs,graphicx,siunitx}
   \def\fedtablesend{\end{document}}
   \begin{document}
@@ -71,86 +46,58 @@ def escape(text: str) -> str:
     return f"{{}}{plain}" if text.lstrip().startswith(("[", "*")) else plain
 
 
-def render(table: Table, layout: Layout = WIDE) -> str:
-    """The whole file: one float per block of columns. With `NARROW`, columns that do not fit are stacked."""
+def render(table: Table) -> str:
+    """The whole file: one float per block of columns."""
     name, preset = " ".join(table.name.split()), f", preset {table.preset}" if table.preset else ""
     parts = [
         f"% {name}{preset}. Compile it as it is, or \\input it: needs booktabs, graphicx and siunitx 3.",
         f"% Settings, tests, gaps and sources: {name}.md",
-        _PREAMBLE % layout.document,
+        _PREAMBLE,
     ]
     for number in range(len(table.blocks)):
-        parts += _floats(table, number, layout)
+        parts += _float(table, number)
     return "\n".join([*parts, r"\fedtablesend"]) + "\n"
 
 
-def _floats(table: Table, number: int, layout: Layout) -> list[str]:
-    """The floats of a block. The first one of a table has the caption, the last one the notes."""
-    block, total, lines = table.blocks[number], len(table.blocks), []
-    stacks = _stacks(table, block, layout)
-    height = len(block.lines) * (1 + len(table.small)) + 3
-    size = max(1, layout.lines // height)
-    for start in range(0, len(stacks), size):
-        first, last = number == start == 0, number == total - 1 and start + size >= len(stacks)
-        head = escape(table.title)
-        if total > 1:
-            head += f" ({escape(block.title or f'part {number + 1}')})"
-        if first and table.caption:
-            small = small_print(table)
-            head += f". {escape(table.caption)}{small}{_seeds_meaning(table)}"
-        head += "" if first else ", continued"
-        places = [str(place + 1) if place else "" for place in (number, start)]
-        label = "-".join(filter(None, [f"tab:{table.name}", table.preset, *places]))
-        label = re.sub(r"[^\w.:-]", "?", label, flags=re.ASCII)
-        lines += [
-            rf"\begin{{{layout.environment}}}[!htbp]",
-            rf"\centering\footnotesize\setlength\tabcolsep{{{layout.gap}}}",
-            rf"\caption{{{head}}}\smallskip",
-            rf"\label{{{label}}}",
-            _NUMBERS,
-            # Narrower than the line as long as it fits, shrunk to it otherwise.
-            r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
-            *_tabular(table, stacks[start : start + size]),
-        ]
-        notes = " ".join(escape(" ".join(note.lines)) for note in table.notes if not note.heading)
-        if last and notes:
-            lines += [r"\par\medskip", rf"\parbox{{\linewidth}}{{\scriptsize\raggedright {notes}}}"]
-        lines.append(rf"\end{{{layout.environment}}}")
-    return lines
-
-
-def _stacks(table: Table, block: ColumnBlock, layout: Layout) -> list[ColumnBlock]:
-    """The block cut into blocks that are narrow enough, with about equally many columns each."""
-    label = max(len(line.label) + len(" (own)") * line.own for line in block.lines)
-    widths = [
-        max(len(head), *(len(entry.plain + entry.signs) for entry in column))
-        for head, column in zip(block.columns, _columns(table, block), strict=True)
+def _float(table: Table, number: int) -> list[str]:
+    """The float of a block. The first one of a table has the caption, the last one the notes."""
+    block, total = table.blocks[number], len(table.blocks)
+    head = escape(table.title)
+    if total > 1:
+        head += f" ({escape(block.title or f'part {number + 1}')})"
+    if number == 0 and table.caption:
+        head += f". {escape(table.caption)}{small_print(table)}{_seeds_meaning(table)}"
+    head += ", continued" if number else ""
+    label = "-".join(filter(None, [f"tab:{table.name}", table.preset, str(number + 1) if number else ""]))
+    label = re.sub(r"[^\w.:-]", "?", label, flags=re.ASCII)
+    lines = [
+        r"\begin{table*}[!htbp]",
+        r"\centering\footnotesize\setlength\tabcolsep{6pt}",
+        rf"\caption{{{head}}}\smallskip",
+        rf"\label{{{label}}}",
+        _NUMBERS,
+        # Narrower than the line as long as it fits, shrunk to it otherwise.
+        r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
+        *_tabular(table, block),
     ]
-    number = size = len(widths)
-    for stacks in range(1, number + 1):
-        size = ceil(number / stacks)
-        longest = max(sum(widths[start : start + size]) for start in range(0, number, size))
-        if label + longest + 1.5 * size <= layout.characters:
-            break
-    return [block.part(start, start + size) for start in range(0, number, size)]
+    notes = " ".join(escape(" ".join(note.lines)) for note in table.notes if not note.heading)
+    if number == total - 1 and notes:
+        lines += [r"\par\medskip", rf"\parbox{{\linewidth}}{{\scriptsize\raggedright {notes}}}"]
+    return [*lines, r"\end{table*}"]
 
 
-def _tabular(table: Table, stacks: Sequence[ColumnBlock]) -> list[str]:
-    """The columns of the blocks, one block above the other."""
-    otherwise = "c" if table.preset else "l"
-    above = zip_longest(*(_columns(table, block) for block in stacks), fillvalue=[])
-    columns = [list(chain(*parts)) for parts in above]
-    lines = [rf"\begin{{tabular}}{{l{''.join(_alignment(column, otherwise) for column in columns)}}}"]
-    for number, block in enumerate(stacks):
-        lines += [r"\midrule[\heavyrulewidth]" if number else r"\toprule", *_head(block), r"\midrule"]
-        seen_own = False
-        for index, line in enumerate(block.lines):
-            if line.own and not seen_own and index:
-                lines.append(r"\midrule")
-            elif index and table.small:
-                lines.append(r"\addlinespace")
-            seen_own |= line.own
-            lines += _line(table, line, columns)
+def _tabular(table: Table, block: ColumnBlock) -> list[str]:
+    columns = _columns(table, block)
+    alignment = "".join(_alignment(column, "c" if table.preset else "l") for column in columns)
+    lines = [rf"\begin{{tabular}}{{l{alignment}}}", r"\toprule", *_head(block), r"\midrule"]
+    seen_own = False
+    for index, line in enumerate(block.lines):
+        if line.own and not seen_own and index:
+            lines.append(r"\midrule")
+        elif index and table.small:
+            lines.append(r"\addlinespace")
+        seen_own |= line.own
+        lines += _line(table, line, columns)
     return [*lines, r"\bottomrule", r"\end{tabular}}"]
 
 
@@ -215,7 +162,7 @@ def _tail(entry: Printed, places: int) -> str:
 
 
 def _letter(outcome: str) -> str:
-    return "X" if outcome == RunState.DAMAGED else outcome[0].upper()
+    return "X" if outcome == RunState.DIFFERS else outcome[0].upper()
 
 
 def _seeds_meaning(table: Table) -> str:

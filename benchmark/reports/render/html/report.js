@@ -221,9 +221,9 @@ const originPart = (details, runs) => part("Origin",
   runs.length ? listed([
     ["commit", together(runs, "commit") + (runs.some((run) => run.origin.dirty) ? " (with changes that were not committed)" : "")],
     ["versions", `Python ${together(runs, "python")}, PyTorch ${together(runs, "torch")}, NumPy ${together(runs, "numpy")}`],
-    ["machine", `${together(runs, "host")}; ${together(runs, "device")}; ${together(runs, "threads")} thread(s)`],
+    ["machine", `${together(runs, "host")}; ${together(runs, "processor")}; ${together(runs, "threads")} thread(s)`],
     ...(runs.some((run) => run.other) ? [["code", [...new Set(runs.map((run) => run.other).filter(Boolean))].join(", ")]] : []),
-    ["data", together(runs, "fingerprint")], ["partition", together(runs, "partition")],
+    ["data", together(runs, "data")], ["partition", together(runs, "partition")],
   ]) : null,
   element("ul", { class: "folders" }, ...details.runs.filter((run) => run.run).flatMap((run) => run.run.split(";")).map((path) =>
     element("li", {}, element("a", { href: `${data.root}/${path}/`.split("/").map(encodeURIComponent).join("/") }, path)))));

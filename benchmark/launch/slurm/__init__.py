@@ -1,1 +1,0 @@
-"""Carry out many runs as job arrays of a SLURM cluster."""

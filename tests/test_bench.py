@@ -1,0 +1,33 @@
+"""The measurements of speed start."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCH = Path(__file__).resolve().parent.parent / "scripts" / "bench"
+
+
+def answer(*words: str, **variables: str) -> str:
+    command = [sys.executable, *words]
+    environment = os.environ | {"PYTHONPATH": str(BENCH.parents[1])} | variables
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=1200)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_speed() -> None:
+    text = answer(str(BENCH / "speed.py"), "cpu", "mini")
+    assert re.findall(r"(\d) x bare loop +[\d,]+ samples/s, FedTables +[\d,]+, ratio \d", text) == ["1", "2"]
+
+
+def test_peers(real_data: Path, tmp_path: Path) -> None:
+    """The bare loop and FedTables carry out one job: the same accuracy but for sums in another order."""
+    job = {"BENCH_JOB": str(tmp_path / "job.pt"), "BENCH_ROUNDS": "2", "FEDTABLES_DATA": str(real_data)}
+    answer(str(BENCH / "peers" / "ours.py"), "job", **job)
+    found = [answer(str(BENCH / "peers" / f"{peer}.py"), **job) for peer in ("bare", "ours")]
+    bare, ours = (float(re.findall(r"\baccuracy (0\.\d+)", text)[-1]) for text in found)
+    assert bare == pytest.approx(ours, abs=0.005)
