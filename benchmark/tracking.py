@@ -88,7 +88,6 @@ class Wandb(BaseModel):
 
         if self.failed:
             raise OSError("W&B has failed before")
-
         (self.root / "wandb").mkdir(parents=True, exist_ok=True)
         for name in ("WANDB_DATA_DIR", "WANDB_CACHE_DIR"):  # `wandb sync` needs the files of artifacts
             os.environ.setdefault(name, str(self.root / "wandb" / "data"))
@@ -117,11 +116,12 @@ class Wandb(BaseModel):
         """Send what is missing of a finished run; whether anything was. `StorageError` if it is damaged."""
         result = folder.result()
         assert result is not None
+        if sent_of(folder.path / TRACKED) >= result.round:
+            return False
         tracked = self.begin(folder.read_config(), result.origin, result.made, folder.path)
-        is_new = tracked.sent < result.round
-        tracked.log(read_records(folder.path, result) if is_new else ())
+        tracked.log(read_records(folder.path, result))
         tracked.end(result.state, result)
-        return is_new and not self.failed
+        return not self.failed
 
     def send_files(self, kind: str, preset: str, files: Sequence[Path]) -> None:
         """Send a table or a figure with all its files, as an artifact of a run of its own."""
@@ -155,7 +155,7 @@ class TrackedRun(Tracker):
     ) -> None:
         self.wandb, self.note = wandb, note
         self.run: Any = None
-        self.sent = int(note.read_text()) if note.exists() else -1
+        self.sent = sent_of(note)
         groups, method = wandb.groups.get(config.key, ()), str(config.method.get("name", "run"))
         data = config.dataset.options.get("stands_for") or config.dataset.name
         names = [*groups, config.preset, method, data, config.selection.get("name"), *wandb.settings.tags]
@@ -194,6 +194,11 @@ class TrackedRun(Tracker):
             elif state is RunState.MISSING:
                 self.run.mark_preempting()
             self.run.finish(exit_code=0 if result else 1)
+
+
+def sent_of(note: Path) -> int:
+    """The last round that was sent; -1 if none was."""
+    return int(note.read_text()) if note.exists() else -1
 
 
 def metric_name(record: Record) -> str:

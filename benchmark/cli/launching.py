@@ -74,12 +74,14 @@ def run_settings(results: ResultsFolder, options: LaunchOptions) -> dict[str, An
 def tracker(options: LaunchOptions, root: Path, plans: Plans = (), prefix: str = "") -> Wandb | None:
     """W&B, if it is asked for. ``prefix`` is written before the names of the tables by which runs are grouped."""
     settings = tracking_settings(options)
+    if not settings.active:
+        return None
     groups: dict[str, dict[str, None]] = {}
     for spec, cells in plans:
         for key in unique_runs([cells]):
             groups.setdefault(key, {}).update({f"{prefix}{spec.name}": None, spec.paper: None})
     tables = {key: tuple(names) for key, names in groups.items()}
-    return Wandb(settings=settings, root=root.absolute(), groups=tables) if settings.active else None
+    return Wandb(settings=settings, root=root.absolute(), groups=tables)
 
 
 def track_files(options: LaunchOptions, root: Path, kind: str, preset: str, places: Iterable[Path]) -> None:
