@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 TIMEOUTS = 1000
 """How often a task may use up its time and be queued again: as often as its runs need."""
 
+LOSSES = 3
+"""How often in a row all tasks may be lost, with their node for example, before a round has ended."""
+
 WAITS = ("PENDING", "REQUEUED")
 """States of tasks that do not run."""
 
@@ -192,7 +195,7 @@ def carry_out(
 
 def _follow(plan: Plan, settings: SlurmSettings, following: Following, pulled: set[str]) -> int:
     """Submit, and follow until nothing is left or nothing is queued. What was lost is submitted again."""
-    name = name_of(Path(plan.root))
+    name, job, losses = name_of(Path(plan.root)), "", 0
     while following.open:
         free = [key for key in following.open if key not in pulled]
         before = _rounds(plan), len(following.open)
@@ -212,7 +215,10 @@ def _follow(plan: Plan, settings: SlurmSettings, following: Following, pulled: s
         pulled = set()
         time.sleep(settings.poll)  # what a task wrote last may not be seen yet from here
         following.look(at_once=True)
-        if following.open and (_rounds(plan), len(following.open)) == before:
+        losses = losses + 1 if (_rounds(plan), len(following.open)) == before else 0
+        # submitit writes what a task came to, unless the task is lost.
+        ended = any(plan.path.parent.glob(f"{job}_*_result.pkl"))
+        if following.open and (losses == LOSSES or losses and ended):
             print(_why(plan), file=sys.stderr)
             return 1
     for key, why in list(following.failed.items())[:SHOWN]:
