@@ -28,16 +28,8 @@ from benchmark.errors import ConfigError, wrong
 
 GROUPS = ("dataset", "partition", "model", "method", "selection")
 IDENTITY = (*GROUPS, "train", "evaluation", "precision")
-FORMAT = 2
-"""Version of what a run writes; part of its identity."""
-
-HASHED_UNLESS_DEFAULT = (
-    ("dataset", "rest"),
-    ("evaluation", "unseen"),
-    ("precision", "tf32"),
-    ("train", "loss"),
-)
-"""Keys that are left out of the hash while they have their default. Add every new key, so that no old hash moves."""
+HASHED_UNLESS_DEFAULT: tuple[tuple[str, str], ...] = ()
+"""Keys (group, key) left out of the hash while they have their default. Add every new key: no old hash moves."""
 
 
 def _is_device(name: str) -> str:
@@ -259,12 +251,9 @@ class RunConfig(_Node):
             config = getattr(self, group)
             if getattr(config, key) == type(config).model_fields[key].default:
                 del plain[group][key]
-        plain["precision"]["compile"] = (
-            False  # a setting that is gone; without it no committed hash would stay
-        )
         if plain["model"].get("start"):  # its name carries its content, and its folder changes nothing
             plain["model"]["start"] = PurePath(plain["model"]["start"]).name
-        return {"format": FORMAT, **plain}
+        return plain
 
     @cached_property
     def hash(self) -> str:

@@ -1,6 +1,8 @@
 """A run's configuration: what Hydra composes and what the planner composes is the same, and so is its identity."""
 
 import copy
+import hashlib
+import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -14,6 +16,7 @@ from omegaconf import OmegaConf
 import datasets
 import partitions.core.registry
 from benchmark.cli.overrides import configuration
+from benchmark.config import schema
 from benchmark.config.compose import CHOICES, compose, group_names, load_group, resolve
 from benchmark.config.files import load_yaml
 from benchmark.config.merge import merge
@@ -124,6 +127,17 @@ def test_what_is_a_part_of_the_identity() -> None:
     runs = [config(), noise, *(configuration([word]) for word in DIFFERENT.split())]
     assert len({run.hash for run in runs}) == len(runs) == 23
     assert all(len(run.hash) == 12 and int(run.hash, 16) >= 0 for run in runs)
+
+
+def test_a_new_key_at_its_default_moves_no_hash(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hash of what a configuration was before the key: all the others."""
+    older = copy.deepcopy(config().identity)
+    del older["train"]["loss"]
+    expected = hashlib.sha256(json.dumps(older, sort_keys=True).encode()).hexdigest()[:12]
+    assert config().hash != expected
+    monkeypatch.setattr(schema, "HASHED_UNLESS_DEFAULT", (("train", "loss"),))
+    assert config().hash == expected
+    assert config({"train": {"loss": {"gamma": 2.0}}}).hash != expected
 
 
 def test_numbers_are_the_same_however_they_are_written() -> None:
