@@ -142,5 +142,5 @@ def find(name: str) -> Analysis:
     by_name = {analysis.name: analysis for analysis in ANALYSES}
     if name not in by_name:
         expected = f"one of: {', '.join(by_name)} (`list analyses` describes them)"
-        raise ConfigError(wrong("analyse", name, expected, known=by_name))
+        raise ConfigError(wrong("name", name, expected, known=by_name))
     return by_name[name]

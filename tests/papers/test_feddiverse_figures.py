@@ -19,23 +19,6 @@ def spec_of(number: int) -> FigureSpec:
     return load_figure(FIGURE_FOLDER / f"feddiverse_figure{number}.yaml")
 
 
-# Fig. 3 ---------------------------------------------------------------------------------------------------------
-
-
-def test_metrics_of_the_papers_data_sets(tmp_path: Path) -> None:
-    """As in results/published/settings.md."""
-    data = drawn(spec_of(3), tmp_path, "paper").data
-    values = data.pivot(index="data", columns="name", values="value").round(3)
-    names = ["GCI", "GAI", "GSC", "CCI", "CAI", "CSC"]
-    assert values.loc["WaterBirds dist", names].tolist() == [0.218, 0.175, 0.670, 0.262, 0.256, 0.761]
-    assert values.loc["Spawrious, CMNIST GSC", names].tolist() == [0, 0, 0.163, 0.089, 0.089, 0.354]
-    assert values.loc["Spawrious GCI-100", names].tolist() == [0.149, 0, 0, 0.304, 0.072, 0.072]
-    assert len(data) == 6 * 6
-
-
-# Fig. 4 ---------------------------------------------------------------------------------------------------------
-
-
 def test_errors_are_means_over_seeds_in_their_places(tmp_path: Path) -> None:
     spec = spec_of(4).model_copy(update={"rows": ("q=0.1", "q=0.3")})
     results = ResultsFolder(tmp_path).open()
@@ -58,8 +41,6 @@ def test_errors_are_means_over_seeds_in_their_places(tmp_path: Path) -> None:
     assert framed[0].patches[0].get_xy() == (1, 1)  # 10 attribute steps, 50 biased steps
     assert drawing.remarks == ("Means over seeds (2).", "Framed: the values that the paper chose.")
 
-
-# Figs. 5-9 ------------------------------------------------------------------------------------------------------
 
 CAPTIONS = {
     5: (4, 4, 16),  # the captions: 16.7, 16.7, 66.6 % of 24

@@ -7,8 +7,6 @@ import pytest
 from finished_runs import FAKE, finish, request
 
 from benchmark.experiments.figures import FigureSpec, find_figures
-from benchmark.experiments.plan import plan
-from benchmark.experiments.tables import spec_called
 from benchmark.papers import draw_sphere as sphere
 from benchmark.papers.figures import find
 
@@ -22,9 +20,6 @@ def figure(number: int) -> FigureSpec:
     return spec
 
 
-# Fig. 1c ---------------------------------------------------------------------------------------------------------
-
-
 def test_sphere_draws_every_test_point_on_the_unit_sphere(tmp_path: Path) -> None:
     drawn = find("sphere")(request(figure(1), tmp_path, **TOY))
     sizes = drawn.data.groupby(["panel", "class"], sort=False).size()
@@ -36,9 +31,6 @@ def test_sphere_draws_every_test_point_on_the_unit_sphere(tmp_path: Path) -> Non
     again = find("sphere")(request(figure(1), tmp_path, **TOY))
     assert drawn.data.equals(again.data) and drawn.remarks == again.remarks
     assert "over 2 draws" in drawn.remarks[0] and len(drawn.remarks) == 4
-
-
-# Fig. 4 ----------------------------------------------------------------------------------------------------------
 
 
 def bars() -> FigureSpec:
@@ -73,14 +65,3 @@ def test_bars_are_quotients_and_what_is_reached(tmp_path: Path) -> None:
     assert {k: v for k, v in means.items() if v == v and v} == {0: pytest.approx(40), 1: pytest.approx(50)}
     sizes = drawn.data.groupby("measure").size().to_dict()
     assert sizes == {"held": 6, "seconds": 6, "accuracy": 3}
-
-
-def test_figure_4_uses_the_runs_of_table_1() -> None:
-    spec = figure(4).runs
-    assert spec is not None
-    whole = spec_called("fedmr_table1")
-    table = whole.cut([row.key for row in whole.rows], [column.key for column in spec.columns])
-    for preset in ("quick", "small", "paper"):
-        ours, theirs = plan(spec, preset, (0,)), plan(table, preset, (0,))
-        assert len(theirs) == 8 * 4
-        assert theirs.items() <= ours.items()

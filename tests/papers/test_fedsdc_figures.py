@@ -42,9 +42,6 @@ def finished(spec: FigureSpec, folder: Path, values: Mapping[tuple[str, str, int
     return drawn(spec, folder)
 
 
-# Fig. 1 --------------------------------------------------------------------------------------------------------------
-
-
 def test_bars(tmp_path: Path) -> None:
     """Height: mean over seeds in percent; half of the line: one sample standard deviation; a dot per seed."""
     values = {
@@ -70,9 +67,6 @@ def test_bars(tmp_path: Path) -> None:
     assert len(finished(spec_of(1), tmp_path / "b", values | {("fedsdc", "imbalanced", 1): 0.5}).remarks) == 1
 
 
-# Fig. 3 --------------------------------------------------------------------------------------------------------------
-
-
 def test_data_of_the_clients(tmp_path: Path) -> None:
     """Counts in the CSV, one sample at a time from the split that seed 0 trains on; a panel per column of Table 1."""
     drawing = drawn(spec_of(3), tmp_path)
@@ -89,9 +83,6 @@ def test_data_of_the_clients(tmp_path: Path) -> None:
     assert [len(axis.get_yticklabels()) for axis in panels] == [10, 7, 13]
 
 
-# Fig. 4 --------------------------------------------------------------------------------------------------------------
-
-
 def test_curves(tmp_path: Path) -> None:
     """Mean over seeds by round in percent, one panel per scenario, of the test set alone."""
     spec = spec_of(4).model_copy(update={"rows": ("fedavgm", "fedsdc")})
@@ -105,9 +96,6 @@ def test_curves(tmp_path: Path) -> None:
         assert curves == [((0.0, 22.5), (4.0, 45.0)), ((0.0, 32.5), (4.0, 65.0))]
     assert drawing.figure.axes[0].get_ylabel() == "Micro-F1 (%)"
     assert set(drawing.data["value"]) == {20.0, 25.0, 30.0, 35.0, 40.0, 50.0, 60.0, 70.0}
-
-
-# Differences to a base row -------------------------------------------------------------------------------------------
 
 
 def test_a_forest(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """FedLD's Eq. 2 and Fig. 2: the identity, the terms against loops and against separate runs, command and drawing."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,15 +8,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 from federations import Recorder, federation, mlp, problem_of, run, with_rules
-from finished_runs import request
 from torch import Tensor, nn
 
 from benchmark.engine.state import Problem
-from benchmark.experiments.figures import load_figure
 from benchmark.models.networks import Net
-from benchmark.papers.draw_analyses import loss_decomposition
 from benchmark.papers.loss_decomposition import (
-    SETTINGS,
     Experiment,
     decompose,
     measure,
@@ -27,8 +22,6 @@ from benchmark.papers.loss_decomposition import loss_decomposition as loss_table
 from benchmark.papers.registry import LossDecompositionOptions
 from methods.fedavg import MeanDirection
 from methods.fedld import Margin, Principal
-
-# Eq. 2 ---------------------------------------------------------------------------------------------------------
 
 
 def test_terms_by_hand() -> None:
@@ -40,8 +33,6 @@ def test_terms_by_hand() -> None:
     assert decompose(local, aggregated, np.array([0.5, 0.5])) == (3.0, -0.5, -1.5)
     assert decompose(np.array([[2.0]]), np.array([2.0]), np.ones(1)) == (2.0, 0.0, 0.0)
 
-
-# One round of a federation in float64 --------------------------------------------------------------------------
 
 SIZES = (7, 12, 20)
 RULES = {"mean": MeanDirection(), "principal": Principal(proportion=0.8)}
@@ -103,8 +94,6 @@ def test_decomposition_of_a_real_round(make: Any, rules: tuple[Margin, ...]) -> 
     assert sum(both["mean"]) != pytest.approx(sum(both["principal"]), abs=1e-4)
 
 
-# The experiment --------------------------------------------------------------------------------------------------
-
 RUN = {
     "dataset": {"name": "digits_retina", "options": {"train_counts": 60, "test_counts": 20}},
     "model": "tiny_mlp",
@@ -136,9 +125,3 @@ def test_table(tmp_path: Path) -> None:
     text = table.notes[-1].lines[0]
     assert "digits in place of Retina; tiny_mlp; clients 5, epochs 1, batches of 16" in text
     assert "lambda 0.03, L = 0.8 m" in text
-
-
-def test_the_drawing_measures_what_it_draws(tmp_path: Path) -> None:
-    drawing = loss_decomposition(replace(request(load_figure(SETTINGS), tmp_path, **TINY), seeds=1))
-    assert drawing.data.equals(measure(Experiment.of(TINY, 1), "quick", {}))
-    assert "One seed." in drawing.remarks and "digits in place of Retina; tiny_mlp" in drawing.remarks[2]

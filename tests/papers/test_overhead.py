@@ -101,16 +101,6 @@ def test_costs(tmp_path: Path) -> None:
     assert not any("python -m benchmark" in note.lines[0] for note in table.notes)
 
 
-def test_without_runs(tmp_path: Path) -> None:
-    """The rows say so, the printed formulas stand, and the command that makes the runs is named."""
-    table, lines = report(tmp_path, seeds=2, column="spawrious_gci100")
-    assert set(lines["runs"]) == {"0 of 2"} and lines[COSTS].isna().all(axis=None)
-    printed = ["t=1", "r*theta_k", "r*|theta|^2", "t=1: O(K*r*|theta|); t!=1: O(K)"]
-    assert list(lines.loc["HCSFed"].filter(like="printed")) == printed
-    command = "python -m benchmark table paper=feddiverse table=1 preset=quick columns=spawrious_gci100"
-    assert command in table.notes[-1].lines[0]
-
-
 def test_once_and_per_round() -> None:
     assert (split({}, 4), split({0: 5, 3: 7}, 4)) == ((0, 0), (12, 0))
     assert split({2: 1, 3: 1}, 4) == (2, 0)

@@ -7,14 +7,10 @@ import numpy as np
 import pytest
 import torch
 from federations import federation, mlp, problem_of, with_rules
-from finished_runs import FAKE
 from torch import Tensor
 
-from benchmark.config.compose import compose, resolve
 from benchmark.papers.registry import ResourcesOptions
 from benchmark.papers.resources import Trainee, resources
-from benchmark.runs.build import build_run
-from benchmark.runs.data import load_data
 from methods.core.contexts import ClientContext, Federation, RoundView, State, Trained
 from methods.core.rules import ClientRule
 
@@ -73,17 +69,6 @@ def test_held_by_hand() -> None:
 def test_held_by_the_methods(client: dict[str, Any], expected: tuple[int, ...]) -> None:
     """FedProx reads the received model; FedMR holds C h prototypes and C flags; its intra-class loss alone nothing."""
     assert tuple(trainee(config={"client": client}).held().values()) == expected
-
-
-def test_the_first_client_trains_alone_on_its_own_samples() -> None:
-    config = resolve(compose("quick", FAKE, {"method": "fedmr"}))
-    one = Trainee.of(config)
-    whole = build_run(config, load_data(config))
-    assert one.run.num_clients == 1
-    np.testing.assert_array_equal(one.run.problem.clients, whole.problem.clients[:1])
-    assert one.state.round == 1
-    assert one.seconds() > 0
-    assert one.state.round == 1
 
 
 def test_table(tmp_path: Path) -> None:
