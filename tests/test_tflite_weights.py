@@ -70,9 +70,10 @@ def test_tables_and_pages_name_the_same_files() -> None:
         assert found == found[:1] * len(paths)
         return found[0]
 
-    question, start = "docs/preregistered.md", r"mobilenetv2_tiny-\w{8}\.pth"
-    first = named(start, *(f"conf/table/feddiverse_cmnist{number}.yaml" for number in (1, 3, 5)))
-    second = named(start, "conf/table/feddiverse_cmnist_second.yaml")
+    study = "results/studies/cmnist_paper"
+    question, start = f"{study}/README.md", r"mobilenetv2_tiny-\w{8}\.pth"
+    first = named(start, *(f"{study}/conf/table/feddiverse_cmnist{number}.yaml" for number in (1, 3, 5)))
+    second = named(start, f"{study}/conf/table/feddiverse_cmnist_second.yaml")
     assert len(first) == len(second) == 1
     assert named(start, question) == first | second
     assert len(named(r"mobilenetv2_100_tflite-\w{8}\.pth", question, "docs/how-to/pretrained.md")) == 1

@@ -20,10 +20,6 @@ COMMANDS = {
     "show": Command("the configuration of a cell of a table, and the file and line that set each value"),
     "report": Command("all tables of the results folder as one page for the browser"),
     "analyse": Command("an analysis of a paper", "NAME"),
-    "fidelity": Command(
-        "docs/fidelity.md (where paper, code and text disagree), or the effects of its switches",
-        "[check|effects]",
-    ),
     "document": Command("the pages in docs/reference, made from the code", "[check]"),
     "plan": Command("what tables need before they are made: runs, hours on this device, disk, missing data"),
     "runs": Command(
@@ -49,6 +45,7 @@ COMMANDS = {
 """The command NAME is the function ``main`` of ``benchmark.cli.NAME``."""
 
 GONE = {
+    "fidelity": "docs/fidelity.md has the differences between papers and code and the measured effects of switches",
     "verify": "`table` carries out again what is damaged",
     "checklist": "config.yaml and result.json in the folder of a run have what such a list asks for",
     "logs": "log.txt lies in the folder of a run, and the logs of workers in launches/ of the results folder",

@@ -13,8 +13,6 @@ from typing import Any
 import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from benchmark.analyses import frozen
-from benchmark.analyses.frozen import TRACKS
 from benchmark.cli import reference
 from benchmark.cli.list import described
 from benchmark.cli.reference import Algorithm, as_yaml, quoted
@@ -23,7 +21,9 @@ from benchmark.errors import ConfigError
 from benchmark.experiments.spec import TableSpec
 from benchmark.experiments.tables import spec_called
 from benchmark.experiments.tuning import COMMITTED, TunedTable, grid_path, load_grid
-from benchmark.fidelity.ledger import LedgerEntry, load
+from benchmark.papers import frozen
+from benchmark.papers.frozen import TRACKS
+from benchmark.papers.ledger import LedgerEntry, load
 from benchmark.paths import conf_files
 from benchmark.reports.statistics import critical_difference, paired_difference, summarise
 

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel
 
 import datasets
-from benchmark.analyses.registry import ANALYSES
 from benchmark.cli import COMMANDS, entry
 from benchmark.cli.list import described
 from benchmark.cli.options import LaunchOptions, Word, accepts, words_of
@@ -27,6 +26,7 @@ from benchmark.experiments.tuning import SearchGrid
 from benchmark.launch.settings import LocalSettings, SlurmSettings
 from benchmark.models.base import networks
 from benchmark.models.networks import model_names
+from benchmark.papers.registry import ANALYSES
 from benchmark.paths import ROOT
 from benchmark.registry import BrokenFile, broken_files
 from benchmark.reports.render.markdown import pipe_row

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from benchmark.analyses.registry import ANALYSES
 from benchmark.cli import COMMANDS, method_pages
 from benchmark.cli.document import FOLDER
 from benchmark.cli.options import LaunchOptions, words_of
@@ -19,6 +18,7 @@ from benchmark.experiments.figures import FigureSpec
 from benchmark.experiments.spec import Column, Override, Row, TableSpec
 from benchmark.experiments.tuning import SearchGrid
 from benchmark.launch.settings import LocalSettings, SlurmSettings
+from benchmark.papers.registry import ANALYSES
 from benchmark.tracking import TrackingSettings
 
 
