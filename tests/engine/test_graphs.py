@@ -6,14 +6,11 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
-import torch
 from every_file import both_variants
 from federations import class_run, run, same, with_rules
 from torch import Tensor
 
 from benchmark.engine.graphs import MOST_KEPT, USUAL_STEPS, Step, StepRecorder
-from benchmark.errors import ConfigError
 from methods.core.contexts import Batch, ClientContext, Loss, Message
 from methods.core.method import Method, build
 from methods.core.rules import ClientRule
@@ -84,31 +81,3 @@ class Counter(ClientRule):
 def test_a_step_that_counts_is_not_recorded() -> None:
     assert USUAL_STEPS < 6, "a client with 12 samples takes 6 steps"
     assert recorded(with_rules(Counter())).sizes == []
-
-
-@pytest.mark.parametrize(
-    ("said", "error", "message"),
-    [
-        (
-            "operation not permitted when stream is capturing\nhint",
-            ConfigError,
-            "expected false, .*capturing",
-        ),
-        ("CUDA error: out of memory", RuntimeError, "CUDA error: out of memory"),
-    ],
-)
-def test_a_step_that_cannot_be_recorded(
-    monkeypatch: pytest.MonkeyPatch, said: str, error: type[Exception], message: str
-) -> None:
-    """A launcher knows the lack of memory by its own error, and carries the run out alone."""
-    graph = SimpleNamespace(capture_begin=lambda *args, **kwargs: None)
-    monkeypatch.setattr(torch.cuda, "CUDAGraph", lambda: graph)
-    recorder = Again()
-    recorder.pool = None
-
-    def step(*batch: Tensor) -> tuple[Tensor, bool]:
-        raise RuntimeError(said)
-
-    with pytest.raises(error, match=message) as found:
-        StepRecorder.record(recorder, step, [torch.zeros(2)] * 3)
-    assert found.type is error and "hint" not in str(found.value)

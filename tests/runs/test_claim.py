@@ -85,26 +85,5 @@ def test_a_process_that_wakes_while_another_one_is_at_work(
     assert bits(config) == bits(calm) and remains(config) == []
 
 
-@pytest.mark.parametrize(
-    "content", ["elsewhere/1/1 1 1 mark", ""], ids=["of another machine", "half written"]
-)
-def test_a_claim_whose_process_cannot_be_seen_lives_while_it_is_touched(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str
-) -> None:
-    path = tmp_path / ".seed0.claim"
-    path.write_text(content)
-    with claim.claimed(path) as is_ours:
-        assert claim.is_held(path) and not is_ours
-    os.utime(path, (0, 0))
-    with claim.claimed(path) as is_ours:
-        assert claim.is_held(path) and is_ours
-        os.utime(path, (0, 0))
-        monkeypatch.setattr(claim, "BEAT_SECONDS", 0.01)
-        with claim.claimed(tmp_path / ".seed1.claim"):
-            os.utime(tmp_path / ".seed1.claim", (0, 0))
-            wait_until(lambda: claim.is_held(tmp_path / ".seed1.claim"), "a touch")
-    assert os.listdir(tmp_path) == []
-
-
 def is_stopped(pid: int) -> bool:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
