@@ -118,6 +118,7 @@ def test_setup_installs_the_lock_and_again_when_its_content_changes(fresh: Path)
     assert kept.exists(), "a finished .venv is updated, not made again"
 
 
+@pytest.mark.slow
 def test_setup_that_fails_leaves_no_stamp(fresh: Path) -> None:
     executable(fresh / "bin" / "uv", '[ "$1" = pip ] && { echo "no route to index" >&2; exit 1; }\nexit 0')
     done = setup(fresh)

@@ -34,6 +34,7 @@ from methods.core.rules import ClientRule, MethodError
 from methods.fedavg import MeanDirection, SizeWeights
 
 
+@pytest.mark.slow
 def test_every_combination_runs() -> None:
     """The client rules of each method with the server of each other; what is refused is refused by name."""
     methods = [load_group("method", name) for name in group_names("method")]

@@ -20,6 +20,8 @@ from benchmark.launch.work import Plan, read_plan
 from benchmark.runs.folder import ResultsFolder
 from benchmark.runs.status import RunResult
 
+pytestmark = pytest.mark.slow
+
 RUNS, WORKERS = (int(os.environ.get(name, number)) for name, number in (("RUNS", 200), ("WORKERS", 3)))
 
 

@@ -26,6 +26,7 @@ from benchmark.config.schema import RunConfig
 from benchmark.runs import claim
 
 
+@pytest.mark.slow
 def test_one_at_a_time_and_a_killed_process_holds_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -63,6 +64,7 @@ def test_a_process_that_slept_while_another_one_took_over(
     assert bits(config) == bits(calm) and remains(config) == []
 
 
+@pytest.mark.slow
 def test_a_process_that_wakes_while_another_one_is_at_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calm: RunConfig
 ) -> None:

@@ -61,6 +61,7 @@ def test_edited_code_starts_a_run_again_or_marks_it(
     assert index_of(kept).differs(kept.key).startswith(f"parts with other {said}")
 
 
+@pytest.mark.slow
 def test_edited_code_carries_a_finished_run_out_again_once(
     calm: RunConfig,
     edited: Edit,  # noqa: F811

@@ -43,6 +43,7 @@ def undisturbed(tmp_path: Path, *layers: Mapping[str, Any], **runtime: Any) -> t
 # kill -9 -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_killed_at_20_random_moments(tmp_path: Path) -> None:
     rounds = 60
     calm, config = (
@@ -76,6 +77,7 @@ def test_killed_at_20_random_moments(tmp_path: Path) -> None:
     assert remains(config) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stopped", [False, True], ids=["from the start", "from a checkpoint"])
 def test_killed_before_and_after_each_step_to_the_disk(tmp_path: Path, stopped: bool) -> None:
     layers = (STATEFUL, {"train": {"rounds": 3 if stopped else 2}})

@@ -49,6 +49,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 # A disk that is full -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stopped", [False, True], ids=["without checkpoints", "from a checkpoint"])
 def test_a_disk_that_is_full_at_each_stage(
     small_disk: Path, halfway: RunConfig, calm: RunConfig, stopped: bool

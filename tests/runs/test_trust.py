@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import signal
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -74,15 +73,6 @@ def test_records_that_were_edited_are_not_read(ended: RunConfig) -> None:
 # Runs at work ------------------------------------------------------------------------------------------------------
 
 
-def flip_a_bit(path: Path) -> None:
-    """One bit of the last tensor of a checkpoint. The archive has checksums that nothing compares."""
-    content = bytearray(path.read_bytes())
-    with zipfile.ZipFile(path) as archive:
-        (last,) = [item for item in archive.infolist() if item.filename.endswith("/data/0")]
-    content[last.header_offset + 200] ^= 1
-    path.write_bytes(content)
-
-
 @pytest.mark.parametrize(
     "damage",
     [
@@ -90,10 +80,8 @@ def flip_a_bit(path: Path) -> None:
         lambda path: path.write_bytes(b""),
         lambda path: path.write_bytes(b"hello world\n" * 100),
         lambda path: torch.save([1, 2, 3], path),
-        lambda path: torch.save({"hash": "000000000000", "seed": 0, "state": {}}, path),
-        flip_a_bit,
     ],
-    ids=["cut", "empty", "text", "list", "without digest", "bit"],
+    ids=["cut", "empty", "text", "list"],
 )
 def test_a_damaged_checkpoint(halfway: RunConfig, calm: RunConfig, damage: Callable[[Path], None]) -> None:
     (attempt,) = folder_of(halfway).attempts()

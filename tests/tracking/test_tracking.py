@@ -54,8 +54,7 @@ def test_everything_arrives(config: RunConfig) -> None:
     sent = run["config"]["update"]
     assert (sent["train"]["rounds"], sent["origin"]) == (3, result_of(config).origin)
     summary = merged(of_type(records, "summary"))
-    accuracy = result_of(config).final["test"]["accuracy"]
-    assert (summary["state"], summary["final/test/accuracy"]) == ("done", accuracy)
+    assert summary["state"] == "done"
     globs = [metric for metric in of_type(records, "metric") if metric.get("glob_name") == "*"]
     assert [metric["step_metric"] for metric in globs] == ["round"]
 
