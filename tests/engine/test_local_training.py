@@ -102,16 +102,6 @@ def with_running_statistics(x: Tensor) -> Tensor:
     return body[2](body[1](x / np.sqrt(1 + 1e-5))).detach()
 
 
-def test_a_client_with_one_sample_uses_the_running_statistics() -> None:
-    log = recorded((), two_features((1, 6)), net=bn_first)
-    (_, _, x, _, z) = next(b for b in log.batches if b[1] == 0)
-    near(z, with_running_statistics(x))
-    mine, other = (end.buffers for _, _, end in log.ends)
-    assert mine.tolist() == FRESH
-    assert other.tolist()[-1] == 2.0  # the next client's BatchNorm is in training mode again
-    assert not torch.equal(mine[:4], other[:4])
-
-
 def test_every_sample_is_visited_once_per_epoch_in_a_new_order() -> None:
     rows = torch.cat([x for _, _, x, _, _ in recorded((11,), epochs=2).batches]).tolist()
     assert sorted(rows[:11]) == sorted(rows[11:]) == sorted(classes((11,)).images.tolist())

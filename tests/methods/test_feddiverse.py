@@ -129,14 +129,3 @@ def test_the_first_is_drawn_in_proportion_to_its_value_among_those_left() -> Non
     triplets = np.array([[0, 0, 0.1], [0, 0, 0.3], [0, 0, 0.6], [1, 0, 0]])
     first = [rule()._triples(triplets, 1, 0, np.random.default_rng(s))[0] for s in range(2000)]
     near(np.bincount(first, minlength=4) / 2000, [0.1, 0.3, 0.6, 0], 0.03)
-
-
-def test_without_any_heterogeneity_all_clients_are_equally_likely() -> None:
-    for triplets in (np.zeros((6, 3)), np.full((6, 3), 0.2)):  # equal triplets are collinear: no NaN
-        counts = np.zeros(6)
-        for s in range(900):
-            counts[rule()._triples(triplets, 4, s, np.random.default_rng(s))] += 1
-        near(counts / 900, 4 / 6, 0.05)
-    for variant in ("paper", "reference"):
-        ids = rule(variant=variant)._triples(np.zeros((5, 3)), 3, 0, np.random.default_rng(0))
-        assert len(set(ids)) == 3

@@ -28,7 +28,7 @@ from benchmark.engine.federation import FederatedRun
 from benchmark.engine.state import Problem
 from methods.core.contexts import Batch
 from methods.core.method import build
-from methods.fedmr import BatchWeights, FedMR, inter_class, intra_class
+from methods.fedmr import FedMR, inter_class, intra_class
 from methods.shared import fast
 
 
@@ -254,30 +254,3 @@ def test_part_of_the_clients_submit() -> None:
         assert state.rules["fedmr"]["known"].tolist() == [c in known for c in range(3)]
     for c, mean in prototypes(model, log, 2, submitters).items():
         near(states[3].rules["fedmr"]["g"][c], mean)
-
-
-def test_what_is_sent() -> None:
-    """C (h + 1) = 27 numbers for each of 4 clients and way (the 1: counts up, which classes are known down), nothing
-    down in round 0; a forward pass over 44 samples. Half submit: half of it, and a flag down. Intra only: nothing."""
-
-    def costs(**parameters: Any) -> list[tuple[int, int, int]]:
-        _, reports = reported(start({"mu1": 0.01, "mu2": 0.1} | parameters, rounds=2))
-        return [(r.cost.scalars_up, r.cost.scalars_down, r.cost.forward) for r in reports]
-
-    assert costs() == [(108, 0, 44), (108, 108, 44)]
-    assert costs(mu1=0.0) == costs()
-    assert costs(mu2=0.0) == [(0, 0, 0), (0, 0, 0)]
-    half = costs(submit=0.5)
-    assert [c[:2] for c in half] == [(54, 4), (54, 112)]
-    assert 0 < half[0][2] < 44
-
-
-def test_weights_by_batches() -> None:
-    """12, 9, 16, 7 samples in batches of 5 are 3, 2, 4, 2; without a step at any client samples count."""
-    server = {"weights": {"name": "batches"}}
-    model = federation(clients(), build({"server": server}), mlp(), rounds=1, batch_size=5, epochs=2)
-    assert model.run_round(model.initial_state())[1].weights == pytest.approx(
-        [3 / 11, 2 / 11, 4 / 11, 2 / 11]
-    )
-    idle = SimpleNamespace(steps=np.zeros(2), sizes=np.array([30.0, 70.0]))
-    assert BatchWeights().weights(idle).tolist() == [0.3, 0.7]

@@ -9,8 +9,7 @@ from federations import class_run, run, with_rules
 from torch import nn
 
 from methods.core.contexts import Loss
-from methods.core.method import NEUTRAL
-from methods.core.rules import ClientRule, MethodError, Selection, VariantRule, registered
+from methods.core.rules import ClientRule, MethodError, Selection, VariantRule
 
 # Names ------------------------------------------------------------------------------------------------------------
 
@@ -58,19 +57,3 @@ def test_a_wrong_return(hook: str, value: Any, got: str, expected: str) -> None:
         MethodError, match=rf"{where}: returned .*{got}; expected .*{expected}.*\. {hook}: \w"
     ):
         run(class_run(with_rules(rule), rounds=1))
-
-
-@pytest.mark.parametrize(
-    ("slot", "hook"),
-    [("direction", "direction"), ("optimizer", "broadcast"), ("optimizer", "step"), ("post", "apply")],
-)
-def test_a_vector_of_the_server_that_does_not_fit(slot: str, hook: str) -> None:
-    """A scalar would be broadcast to all of w."""
-    value = torch.ones(()) if hook == "broadcast" else (torch.ones((), dtype=torch.float64), {})
-    body = {hook: lambda self, *args: value} | ({"streams": False} if slot == "direction" else {})
-    rule = type("Mine", (registered[slot].get(slot, NEUTRAL[slot]),), body)()
-    said = (
-        rf"{hook} of rule 'Mine': returned a tensor of shape \[\] on cpu; expected one of shape \[83\] on cpu"
-    )
-    with pytest.raises(MethodError, match=said):
-        run(class_run(with_rules(**{slot: rule}), rounds=1))

@@ -130,29 +130,6 @@ def test_unseen_clients_never_take_part(tmp_path: Path) -> None:
     assert list(one.unseen) == list(two.unseen)
 
 
-def test_records_over_clients(tmp_path: Path) -> None:
-    """All four numbers and the percentiles; participants are named by their numbers in the partition."""
-    layer = {"evaluation": {"measures": ["clients"], "unseen": 0.34, "validation": 0.25}}
-    config = configuration(tmp_path, layer, {"train": {"clients_per_round": 3}})
-    assert carry_out(config).state == "done"
-    data, records = load_data(config), records_of(config)
-    taken = {int(r.group.removeprefix("client=")) for r in records if r.split == "participation"}
-    assert taken <= set(data.ids) and len(taken) >= 3
-    final = result_of(config).final
-    for split, name in (("validation", "client"), ("unseen", "unseen")):
-        mean, worst, low, spread = (
-            final[split][f"{name}_{key}"] for key in ("mean", "worst", "p10", "spread")
-        )
-        curve = [r.value for r in records if (r.round, r.split, r.metric) == (3, split, f"{name}_accuracy")]
-        assert curve == sorted(curve) and (worst, low, len(curve)) == (curve[0], curve[1], 11)
-        assert worst <= mean <= curve[-1] and 0 <= spread <= 0.5
-    # All clients have as many samples, so their mean is that of the pooled validation set.
-    assert final["validation"]["client_mean"] == pytest.approx(final["validation"]["accuracy"])
-    assert result_of(config).made["unseen"] == list(data.unseen)
-    plain = configuration(tmp_path)
-    assert "unseen" not in plain.identity["evaluation"] and config.identity["evaluation"]["unseen"] == 0.34
-
-
 # Running -----------------------------------------------------------------------------------------------------------
 
 

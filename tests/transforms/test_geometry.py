@@ -90,18 +90,6 @@ def test_crops_as_torchvision_resizes_them(box: tuple[int, int, int, int]) -> No
     torch.testing.assert_close(out, expected, rtol=0, atol=0.01)
 
 
-@pytest.mark.parametrize("flip_first", [False, True])
-def test_crop_rotation_and_flip_in_one_reading(flip_first: bool) -> None:
-    image, box = smooth(), (4, 6, 30, 28)
-    turn, mirror = rotation(some(8.0)), flip(torch.tensor([True]))
-    out = warp(image, (60, 60), mirror @ turn if flip_first else turn @ mirror, torch.tensor([box]))
-    steps = tv.resized_crop(image, *box, [60, 60], InterpolationMode.BILINEAR, antialias=True)
-    steps = tv.horizontal_flip(steps) if flip_first else steps
-    steps = tv.rotate(steps, 8.0, InterpolationMode.BILINEAR)
-    steps = steps if flip_first else tv.horizontal_flip(steps)
-    torch.testing.assert_close(interior(out, 0.2), interior(steps, 0.2), rtol=0, atol=0.3)
-
-
 def test_a_shift_moves_the_frame() -> None:
     """Two pixels to the right and one down in the image: the output's content moves left and up."""
     image = noise(count=1)

@@ -97,33 +97,6 @@ def test_sizes_draws_and_threads(name: str) -> None:
     assert torch.equal(images, kept)
 
 
-def half(name: str, count: int) -> torch.Tensor:
-    """Augmented images [count, H, W] whose upper left quarter is bright."""
-    height, width = SIZES[name][0]
-    image = torch.zeros(1, 3, height, width, dtype=torch.uint8)
-    image[:, :, : height // 2, : width // 2] = 200
-    torch.manual_seed(0)
-    augment = drawn(name)
-    return torch.cat(
-        [augment(image.expand(50, 3, height, width)).float().mean(1) for _ in range(count // 50)]
-    )
-
-
-@pytest.mark.parametrize(
-    ("name", "count", "upside_down"),
-    [("cifar100", 600, False), ("ham10000", 600, True), ("retina", 150, False)],
-)
-def test_shares_of_flips(name: str, count: int, upside_down: bool) -> None:
-    """The bright quarter is on the right in half of the images, and below in half or none."""
-    out, within = half(name, count), 1.6 / count**0.5
-    rows, columns = torch.arange(out.shape[1]), torch.arange(out.shape[2])
-    mass = out.sum(dim=(1, 2))
-    right = (out.sum(1) @ columns.float()) / mass > (out.shape[2] - 1) / 2
-    below = (out.sum(2) @ rows.float()) / mass > (out.shape[1] - 1) / 2
-    assert float(right.float().mean()) == pytest.approx(0.5, abs=within)
-    assert float(below.float().mean()) == pytest.approx(0.5 if upside_down else 0.0, abs=within)
-
-
 def test_waterbirds_are_shifted_by_at_most_24_pixels() -> None:
     """The middle pixel of 256 is that of 224; what comes in from outside is black."""
     image = torch.full((1, 3, 256, 256), 7, dtype=torch.uint8)
