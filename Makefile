@@ -23,6 +23,7 @@ endif
 
 RUN   := .venv/bin/python
 STAMP := .venv/.ready
+PYTEST := $(RUN) -m pytest -n auto --dist loadfile --max-worker-restart 0
 SITE  := NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --strict
 
 # $(call option,name,value): name=value as one word of the shell, or nothing where the value is empty.
@@ -33,8 +34,8 @@ COMMA := ,
 BOARD  = $(call option,preset,$(PRESET)) $(HOW) $(patsubst methods=%,rows=fedavg$(COMMA)%,$(ARGS))
 HOW    = $(call option,launcher,$(LAUNCHER)) $(call option,workers,$(WORKERS))
 
-.PHONY: help table1 table tables tune leaderboard figures report plan status list bench docs test test-cluster \
-        check format setup clean FORCE
+.PHONY: help table1 table tables tune leaderboard figures report plan status list bench docs test test-all \
+        test-cluster check format setup clean FORCE
 
 help:  ## This list
 	@echo 'make TARGET [VARIABLE=value ...]'
@@ -94,8 +95,11 @@ bench: $(STAMP)  ## Speed beside a bare PyTorch loop (a GPU: ARGS=cuda)
 docs: $(STAMP)  ## The documentation as a site for the browser: site/index.html
 	@$(SITE)
 
-test: $(STAMP)  ## The test suite, on all cores (one file on one core: make test ARGS='-n 0 tests/test_project.py')
-	@$(RUN) -m pytest -n auto --dist loadfile --max-worker-restart 0 $(ARGS)
+test: $(STAMP)  ## The fast tests, on all cores (one file on one core: make test ARGS='-n 0 tests/test_project.py')
+	@$(PYTEST) $(ARGS)
+
+test-all: $(STAMP)  ## All tests but those of make test-cluster
+	@$(PYTEST) -m 'not cluster' $(ARGS)
 
 test-cluster: $(STAMP)  ## Tests on a real SLURM, which they install and start here: as root, on Debian only
 	@$(RUN) -m pytest -m cluster tests/cluster $(ARGS)

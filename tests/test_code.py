@@ -112,31 +112,6 @@ def test_the_engine_is_one_digest_for_all_methods(edited: Edit) -> None:  # noqa
     assert code.engine() != engine
 
 
-HARMLESS = {
-    *("benchmark/__init__.py", "benchmark/code.py", "benchmark/errors.py", "benchmark/paths.py"),
-    *("benchmark/registry.py", "benchmark/system.py"),
-    *(f"benchmark/config/{name}.py" for name in ("__init__", "files", "merge", "schema")),
-    *(f"benchmark/runs/{name}.py" for name in ("__init__", "checkpoint", "claim", "compare", "files", "folder")),
-    *(f"benchmark/runs/{name}.py" for name in ("origin", "result_files", "status", "tracker")),
-    *(f"{name}/__init__.py" for name in ("datasets", "methods", "partitions")),
-}  # fmt: skip
-"""What a run imports and no number depends on: the configuration has a hash, and files have digests."""
-
-
-def test_the_engine_is_all_that_a_run_executes() -> None:
-    """By what a process has imported that can carry out a run and has looked for no method."""
-    script = (
-        "import sys, benchmark.runs.execute\n"
-        "print(*(module.__file__ for module in sys.modules.values() if getattr(module, '__file__', None)))"
-    )
-    words = [sys.executable, "-c", script]
-    printed = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    loaded = [Path(path) for path in printed.split() if path.startswith(f"{ROOT}/") and "/.venv/" not in path]
-    names = {code.name_of(path) for path in loaded}
-    assert {"benchmark/runs/execute.py", "benchmark/engine/training.py", "datasets/core/prepare.py"} <= names
-    assert {name for name in names if not name.startswith(code.ENGINE)} - HARMLESS == set()
-
-
 # Snapshots ---------------------------------------------------------------------------------------------------------
 
 

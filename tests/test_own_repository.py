@@ -63,6 +63,7 @@ def made(place: Path) -> tuple[dict[str, str], list[str]]:
     return about["repositories"], [line for line in lines if line.startswith("diff --git")]
 
 
+@pytest.mark.slow
 def test_a_run_notes_the_commit_of_the_repository_and_starts_again_when_its_code_changed(
     fedtables: Call, repository: Path, tmp_path: Path
 ) -> None:
@@ -101,6 +102,7 @@ def test_a_fault_of_the_method_names_hook_file_and_line(
     assert "Traceback" not in done.stdout + done.stderr and "Traceback" in log.read_text()
 
 
+@pytest.mark.slow
 def test_the_table_of_the_repository_with_workers(fedtables: Call, tmp_path: Path) -> None:
     done = fedtables("table", "name=squeezing", "seeds=1", "columns=iid", "workers=2")
     assert done.returncode == 0, done.stderr
@@ -115,6 +117,7 @@ def test_the_method_has_a_row_in_every_table_1(fedtables: Call) -> None:
     assert tables <= set(done.stdout.split()), done.stderr
 
 
+@pytest.mark.slow
 def test_its_test(fedtables: Call, repository: Path) -> None:
     done = fedtables(
         str(repository / "tests"), "-q", "-p", "no:cacheprovider", module="pytest", FEDTABLES_PATH=""
@@ -122,6 +125,7 @@ def test_its_test(fedtables: Call, repository: Path) -> None:
     assert done.returncode == 0, done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("file", "words"),
     [

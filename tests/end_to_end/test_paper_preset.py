@@ -18,7 +18,7 @@ from raw_trees import WRITERS
 
 from benchmark.cli.launching import run_missing
 from benchmark.cli.options import LaunchOptions
-from benchmark.experiments.plan import Cells, unique_runs
+from benchmark.experiments.plan import Cells
 from benchmark.experiments.spec import TableSpec
 from benchmark.experiments.tables import find_specs
 from benchmark.reports.collect import collect
@@ -28,6 +28,8 @@ from benchmark.runs.data import load_data
 from benchmark.runs.folder import ResultsFolder
 from benchmark.runs.index import RunIndex
 from benchmark.runs.result_files import read_records
+
+pytestmark = pytest.mark.slow
 
 SPECS = {spec.name: spec for spec in find_specs() if "paper" in spec.presets and not spec.tuned_only}
 
@@ -135,10 +137,3 @@ def test_clients_and_classes_are_the_papers(made: Made) -> None:
             elif clients is not None:
                 assert len(data.clients) == clients, column
     assert seen == set(STATED)
-
-
-def test_every_augmentation_of_the_papers_was_used(made: Made) -> None:
-    runs = unique_runs(list(made.cells.values()))
-    used = {(run.dataset.name, run.train.augment) for run in runs.values()}
-    same = {(name, name) for name in ("retina", "covid_fl", "ham10000", "isic2019", "waterbirds", "cifar100")}
-    assert used >= same | {("acevedo", "blood"), ("niid2", "blood"), ("cifar10", "reflect_crop_flip")}

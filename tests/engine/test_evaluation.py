@@ -1,27 +1,24 @@
 """Metrics of a small confusion matrix, counted by hand."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 from federations import federation, problem_of, run
 from torch import Tensor, nn
 
 from benchmark.engine.evaluation import (
     ClientSamples,
-    client_accuracies,
-    evaluate,
     metrics,
     over_clients,
     predict,
 )
 from benchmark.models.networks import Net
-from methods.core.samples import Samples, TwoArrays
+from methods.core.samples import Samples
 
 # Ten samples of three classes and two attributes; the answer, and right (1) or not.
 #            class 0         class 1            class 2
@@ -70,31 +67,10 @@ def test_groups() -> None:
     assert not any(math.isnan(value) for value in found.values())
 
 
-def test_an_answer_outside_the_classes_present_is_wrong() -> None:
-    found = metrics(np.array([3, 3]), None, np.array([0, 1]), None, 4, 0)
-    assert {found["all", f"{kind}accuracy"] for kind in ("", "balanced_", "worst_group_")} == {0.0}
-
-
 def line(n: int, batch_size: int) -> Samples:
     """Inputs 0, 1, ..., n - 1 with labels 0, 1, 0, 1, ..."""
     x = torch.arange(n, dtype=torch.float32)[:, None]
     return Samples(x, torch.arange(n) % 2, lambda images: images + 1, batch_size=batch_size)
-
-
-@pytest.mark.parametrize("batch_size", [1, 3, 100])
-@pytest.mark.parametrize("own", [0, 3])
-def test_images_of_two_arrays(own: int, batch_size: int) -> None:
-    """Rows 0, 1, ... of one array, and rows 4, 0, 4, 2 of another whose values are 100 more; in batches, and picked."""
-    first, second = torch.arange(own)[:, None], 100 + torch.arange(5)[:, None]
-    images = TwoArrays(first, second, torch.tensor([4, 0, 4, 2]))
-    expected = [*range(own), 104, 100, 104, 102]
-    data = Samples(images, torch.arange(own + 4), lambda x: x, batch_size=batch_size)
-    batches = list(data.batches())
-    assert [len(x) for x, _ in batches] == [len(y) for _, y in batches]
-    assert torch.cat([x for x, _ in batches]).flatten().tolist() == expected
-    assert len(batches) == -(-(own + 4) // batch_size)
-    picked = torch.tensor([own + 3, 0, own])
-    assert images[picked].flatten().tolist() == [102, expected[0], 104]
 
 
 @pytest.mark.parametrize("batch_size", [2, 100])
@@ -112,33 +88,6 @@ def test_answers_in_batches(batch_size: int) -> None:
     np.testing.assert_allclose(losses, [right, wrong, wrong, right, wrong], rtol=1e-6)
     assert sum(sizes) == 5
     assert max(sizes) == min(batch_size, 5)
-
-
-def test_metrics_of_several_predictors_are_averaged() -> None:
-    """One always says 0 (3 of 5 right), one always 1 (2 of 5)."""
-    zero: Tensor = torch.tensor([[1.0, 0.0]])
-    values = evaluate(
-        [lambda x: zero.expand(len(x), 2), lambda x: 1 - zero.expand(len(x), 2)], line(5, 2), 2, 0, False
-    )
-    halves = ("all", "accuracy"), ("all", "micro_f1"), ("all", "balanced_accuracy")
-    classes = ("class=0", "accuracy"), ("class=1", "accuracy")
-    assert values == dict.fromkeys((*halves, *classes), 0.5) | {("all", "worst_group_accuracy"): 0.0}
-
-
-def always(label: int) -> Callable[[Tensor], Tensor]:
-    return lambda x: F.one_hot(torch.full((len(x),), label), 3).double()
-
-
-def owned(labels: list[int], sizes: list[int], rows: Tensor | None = None) -> ClientSamples:
-    images = torch.zeros(20, 1, dtype=torch.float64)
-    return ClientSamples(Samples(images, torch.tensor(labels), lambda x: x, rows=rows, batch_size=4), sizes)
-
-
-def test_accuracy_of_each_client() -> None:
-    """Of four clients one has no samples. One predictor serves all; of four, client k has the k-th."""
-    data = owned([0, 0, 1, 0, 2, 2, 0], [2, 2, 0, 3], torch.arange(7) + 5)
-    assert client_accuracies([always(0)], data).tolist() == [1, 1 / 2, 1 / 3]
-    assert client_accuracies(map(always, (0, 1, 0, 2)), data).tolist() == [1, 1 / 2, 2 / 3]
 
 
 def test_numbers_over_clients_by_hand() -> None:
@@ -187,29 +136,6 @@ def test_a_federation_whose_clients_have_one_class_each(
     assert values["unseen", "all", "unseen_mean"] == pytest.approx(1 / 3)
     assert values["unseen", "all", "unseen_spread"] == pytest.approx(math.sqrt(2 / 27))
     assert values["unseen", "all", "unseen_p10"] == pytest.approx(1 / 15)
-
-
-def test_a_run_evaluates_every_set_in_long_form() -> None:
-    """z = x, logits (0, z): class 1 for x > 0. Labels are right on one set, wrong in one of two on the other."""
-    net = Net(nn.Linear(1, 1, bias=False), nn.Linear(1, 2, bias=False), 1).double()
-    x = torch.tensor([[-1.0], [1.0]], dtype=torch.float64)
-    sets = {
-        name: Samples(x, torch.tensor(labels), lambda images: images, torch.tensor([1, 0]))
-        for name, labels in (("test", [0, 1]), ("validation", [1, 1]))
-    }
-    problem = problem_of([np.zeros((2, 1))], [np.array([0, 1])], 2, np.array([0, 1]))
-    problem = replace(problem, evaluation_sets=sets)
-    model = federation(problem, {}, net, lr=0.0, rounds=2, w0=np.array([1.0, 0, 1]))
-    before, *_, after = run(model)
-    for state, number in ((before, 0), (after, 2)):
-        found = {(r.split, r.group, r.metric): r.value for r in model.evaluate(state) if r.round == number}
-        assert found["test", "all", "accuracy"] == 1
-        assert found["validation", "all", "accuracy"] == 0.5
-        assert found["validation", "class=1,attribute=1", "accuracy"] == 0
-        assert found["validation", "all", "worst_group_accuracy"] == 0
-        softplus = [math.log1p(math.exp(v)) for v in (-1, 1)]
-        assert found["test", "all", "loss"] == pytest.approx(softplus[0], abs=1e-6)
-        assert found["validation", "all", "loss"] == pytest.approx(sum(softplus) / 2, abs=1e-6)
 
 
 def test_evaluation_uses_running_statistics_and_no_dropout() -> None:

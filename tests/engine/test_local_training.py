@@ -9,7 +9,6 @@ import pytest
 import torch
 from federations import (
     Recorder,
-    Turns,
     class_run,
     classes,
     federation,
@@ -24,14 +23,12 @@ from federations import (
 )
 from torch import Tensor, nn
 
-from benchmark.engine.aggregation import Buffers
 from benchmark.engine.federation import FederatedRun
-from benchmark.engine.state import Problem, Schedule
+from benchmark.engine.state import Problem
 from benchmark.models.networks import Net
 from methods.core.contexts import ClientContext, Phase
 from methods.core.method import Method
 from methods.core.rules import ClientRule
-from methods.fedbn import FedBN
 
 
 def bn_first() -> Net:
@@ -105,16 +102,6 @@ def with_running_statistics(x: Tensor) -> Tensor:
     return body[2](body[1](x / np.sqrt(1 + 1e-5))).detach()
 
 
-def test_a_client_with_one_sample_uses_the_running_statistics() -> None:
-    log = recorded((), two_features((1, 6)), net=bn_first)
-    (_, _, x, _, z) = next(b for b in log.batches if b[1] == 0)
-    near(z, with_running_statistics(x))
-    mine, other = (end.buffers for _, _, end in log.ends)
-    assert mine.tolist() == FRESH
-    assert other.tolist()[-1] == 2.0  # the next client's BatchNorm is in training mode again
-    assert not torch.equal(mine[:4], other[:4])
-
-
 def test_every_sample_is_visited_once_per_epoch_in_a_new_order() -> None:
     rows = torch.cat([x for _, _, x, _, _ in recorded((11,), epochs=2).batches]).tolist()
     assert sorted(rows[:11]) == sorted(rows[11:]) == sorted(classes((11,)).images.tolist())
@@ -147,13 +134,6 @@ def test_clip_and_weight_decay() -> None:
     assert pushed(clip=6.0) == pushed() == pytest.approx([0.7, 1.6], abs=1e-15)
     assert pushed(clip=1.0, weight_decay=0.5) == pytest.approx([0.89, 1.82], abs=1e-12)
     assert pushed(Body(), clip=1.0) == pytest.approx([0.9, 2.0], abs=1e-12)
-
-
-def test_rate_follows_the_schedule() -> None:
-    """Rates .1, .05: theta falls by .3, then by .15."""
-    model_ = federation(ones(1), with_rules(Push()), two_parameters(), rounds=2, w0=np.array([1.0, 2.0]))
-    model_ = replace(model_, schedule=Schedule(2, 1, lambda t: 0.1 / (t + 1)))
-    assert [float(s.w[0]) for s in run(model_)] == pytest.approx([1.0, 0.7, 0.55], abs=1e-15)
 
 
 # BatchNorm ------------------------------------------------------------------------------------------------------
@@ -196,18 +176,6 @@ def test_buffers_average() -> None:
     assert start[4] == 4  # 2, then 2 + 2
 
 
-def test_buffers_average_with_weights_that_do_not_sum_to_one() -> None:
-    """Weights 3 and 1 mean 3/4 and 1/4; with weights 0 and 0 the buffers stay as they were."""
-    buffers = [torch.tensor([4.0, 7.0]), torch.tensor([8.0, 3.0])]
-    counters = torch.tensor([False, True])
-    for known in (True, False):  # weights before training ends, or after
-        for p, expected in (([3.0, 1.0], [5.0, 7.0]), ([0.0, 0.0], [0.0, 0.0])):
-            mean = Buffers(torch.zeros(2), counters)
-            for client, weight in zip(buffers, p, strict=True):
-                mean.add(client, weight if known else None)
-            assert mean.mean(np.array(p)).tolist() == expected
-
-
 def test_buffers_frozen() -> None:
     """Statistics keep their bits and are what training uses; the affine part trains."""
     log = Recorder()
@@ -225,12 +193,3 @@ def test_buffers_frozen() -> None:
     seven = class_run({}, problem=two_features((2,) * 7), net=bn_first, buffers="frozen")
     state, _ = seven.run_round(replace(seven.initial_state(), buffers=buffers.clone()))
     assert torch.equal(state.buffers, buffers)  # an average of seven would round
-
-
-def test_a_client_that_was_never_chosen_has_the_initial_norm_state() -> None:
-    """FedBN: a client never selected starts from the initial parameters and the initial statistics."""
-    model_ = bn_run("average", with_rules(FedBN(), selection=Turns(turns=((0,),))))
-    states = run(model_, rounds=2)
-    norm = model_.layout.mask("norm")
-    assert torch.equal(model_.clients.start_vector(states[-1], 1)[norm], states[0].w[norm])
-    assert model_.clients.start_buffers(states[-1], 1).tolist() == FRESH

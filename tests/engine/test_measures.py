@@ -9,21 +9,8 @@ from federations import federation, mlp, problem_of
 from scipy.linalg import hadamard
 from torch import Tensor
 
-from benchmark.engine.measures import eigenvalue_spread, spread
+from benchmark.engine.measures import spread
 from methods.core.samples import Samples
-
-
-class Pixels:
-    """The features are the inputs."""
-
-    def features(self, x: Tensor) -> Tensor:
-        return x
-
-    def classify(self, z: Tensor) -> Tensor:
-        raise AssertionError("the measure needs no classifier")
-
-    def logits(self, x: Tensor) -> Tensor:
-        return self.classify(x)
 
 
 def data(z: np.ndarray | Tensor, y: list[int] | np.ndarray) -> Samples:
@@ -67,49 +54,6 @@ def test_lemma_1(samples: int, dims: int) -> None:
     assert 128 * spread(torch.from_numpy(z)) / ratio**2 == pytest.approx(
         ((m / ratio) ** 2).sum() - dims, rel=1e-9
     )
-
-
-@pytest.mark.parametrize("n", [7, 128])
-def test_features_without_variance(n: int) -> None:
-    """Dead or constant features stay 0 (their mean is exact: the sum of float32 numbers is taken in float64)."""
-    rng = np.random.default_rng(n)
-    z = torch.from_numpy(rng.normal(size=(n, 1)).astype(np.float32))
-    constant = torch.tensor([0.0, 0.1, 0.7, 1.1, 1e-30]).expand(n, 5)
-    a = n / (n - 1)  # eigenvalues a and five times 0: mean a/6
-    expected = ((5 / 6) ** 2 + 5 / 36) * a**2 / 128
-    assert spread(torch.cat([z, constant], dim=1)) == pytest.approx(expected, rel=1e-9)
-    assert spread(torch.zeros(5, 3)) == 0
-    assert spread(torch.zeros(1, 3)) is None
-
-
-def test_batches_and_classes() -> None:
-    """300 samples: two batches of 128, the rest left out. Class 0 has both features in step, class 1 against it; in a
-    whole batch nothing is correlated where the classes are even."""
-    rng = np.random.default_rng(0)
-    x, y = rng.choice([-1.0, 1.0], 300), np.arange(300) % 2
-    z = np.stack([x, np.where(y == 0, x, -x)], axis=1)
-    found = eigenvalue_spread(Pixels(), data(z, y))
-    assert set(found) == {"eigenvalue_spread", "eigenvalue_spread_class"}
-    order = torch.randperm(300, generator=torch.Generator().manual_seed(0)).numpy()
-    parts = [order[:128], order[128:256]]
-    whole = [spread(torch.from_numpy(z[part])) for part in parts]
-    inside = []
-    for part in parts:
-        # Within a class M = n/(n - 1) [[1, +-1], [+-1, 1]]: eigenvalues 2 n/(n - 1) and 0.
-        counts = np.bincount(y[part])
-        inside.append(np.mean([2 * (n / (n - 1)) ** 2 / 128 for n in counts]))
-    assert found["eigenvalue_spread"] == pytest.approx(np.mean(whole), rel=1e-12)
-    assert found["eigenvalue_spread_class"] == pytest.approx(np.mean(inside), rel=1e-9)
-    assert found["eigenvalue_spread_class"] > 10 * found["eigenvalue_spread"]
-
-
-def test_small_test_sets() -> None:
-    """Under 128 samples the one batch counts; a class of one sample has no spread of its own."""
-    z = np.array([[1.0, 1.0], [-1.0, -1.0], [7.0, 3.0]])
-    found = eigenvalue_spread(Pixels(), data(z, [0, 0, 1]))
-    assert found["eigenvalue_spread_class"] == pytest.approx(8 / 128, rel=1e-12)
-    alone = eigenvalue_spread(Pixels(), data(z[:1], [0]))
-    assert alone == {}
 
 
 def test_recorded_at_every_evaluation() -> None:

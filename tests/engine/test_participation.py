@@ -1,6 +1,5 @@
 """Who takes part in a round, and that no random draw depends on another."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -11,17 +10,14 @@ from federations import (
     bn_dropout,
     class_run,
     classes,
-    problem_of,
     reported,
     run,
     same,
     with_rules,
 )
-from torch import nn
 
 from benchmark.engine import randomness
 from benchmark.engine.state import Problem
-from benchmark.models.networks import Net
 from methods.core.method import Method
 
 # Selection ------------------------------------------------------------------------------------------------------
@@ -82,16 +78,6 @@ def test_a_clients_round_does_not_depend_on_who_else_takes_part() -> None:
         run(class_run(with_rules(log, selection=Turns(turns=turns)), net=bn_dropout), rounds=1)
         ends.append(next(end for _, client, end in log.ends if client == 2))
     assert all(same(e.w, ends[0].w) and same(e.buffers, ends[0].buffers) for e in ends)
-
-
-def test_rounds_and_clients_drop_different_units() -> None:
-    log = Recorder()
-    problem = problem_of([np.ones((4, 6))] * 2, [np.zeros(4, int)] * 2, 3)
-    net: Callable[[], Net] = lambda: Net(nn.Dropout(0.5), nn.Linear(6, 3), 6).double()  # noqa: E731
-    run(class_run(with_rules(log), problem=problem, net=net, epochs=1, lr=1e-9, rounds=2))
-    masks = {(t, k): tuple((z != 0).flatten().tolist()) for t, k, _, _, z in log.batches}
-    assert len(masks) == 4
-    assert len(set(masks.values())) == 4
 
 
 def test_seeds_and_purposes_are_independent() -> None:

@@ -32,9 +32,9 @@ from methods.core.contexts import ClientContext, RoundView, State, Trained
 from methods.core.method import build
 from methods.core.rules import ClientRule, MethodError
 from methods.fedavg import MeanDirection, SizeWeights
-from methods.fedbn import FedBN
 
 
+@pytest.mark.slow
 def test_every_combination_runs() -> None:
     """The client rules of each method with the server of each other; what is refused is refused by name."""
     methods = [load_group("method", name) for name in group_names("method")]
@@ -115,20 +115,6 @@ def test_stop_between_clients_leaves_the_state_intact() -> None:
     assert same(run(stopped, state, rounds=2)[-1], whole[-1])
 
 
-def test_states_of_clients_go_to_the_host_where_all_of_them_need_too_much(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """SCAFFOLD's four clients keep c_k, each of d numbers of 8 bytes."""
-    run_ = class_run({"client": {"scaffold": {}}})
-    d, moved = len(run_.model.w), []
-    monkeypatch.setattr(
-        "benchmark.engine.clients._on_host", lambda tensor: moved.append(len(tensor)) or tensor
-    )
-    for most, expected in ((4 * d * 8, []), (4 * d * 8 - 1, [d] * 4)):
-        run(replace(run_, state_bytes=most), rounds=1)
-        assert moved == expected
-
-
 # Divergence -----------------------------------------------------------------------------------------------------
 
 
@@ -173,15 +159,6 @@ def test_the_first_client_that_diverges_is_named_and_nothing_of_its_round_is_kep
         sick.run_round(first)
     assert str(raised.value) == f"round 0: the {what} is not finite (NaN or infinity)"
     assert same(first, before)
-
-
-def test_a_rule_that_fails_at_finite_values_is_not_called_divergence() -> None:
-    class Wrong(ClientRule):
-        def finish(self, ctx: ClientContext, trained: Trained) -> tuple[State, State]:
-            raise ValueError("a mistake")
-
-    with pytest.raises(ValueError, match="a mistake"):
-        run(class_run(with_rules(Wrong())))
 
 
 # Memory ---------------------------------------------------------------------------------------------------------
@@ -243,15 +220,6 @@ def test_a_stateless_method_holds_no_more_for_more_clients() -> None:
     assert abs(seen[39] - seen[2]) < 0.5 * 5123 * 8
     assert states[-1].clients == {}
     assert all(rule == {} for rule in states[-1].rules.values())
-
-
-def test_personal_groups_cost_what_they_hold() -> None:
-    """FedBN's client state is its norm group and buffers (16 and 17 numbers of 99 here), not a whole model."""
-    state = run(class_run(with_rules(FedBN()), net=bn_dropout), rounds=1)[-1]
-    assert (len(state.w), len(state.clients)) == (99, 4)
-    for entry in state.clients.values():
-        bytes_held = {name: value.untyped_storage().nbytes() for name, value in entry.items()}
-        assert bytes_held == {"personal": 16 * 8, "buffers": 17 * 8}
 
 
 def test_what_is_kept_is_a_copy() -> None:

@@ -16,10 +16,13 @@ def as_reference(values: Any) -> Any:
 
 
 def both_variants(group: str) -> pytest.MarkDecorator:
-    """The files of a group: name and settings, once more as the reference where that is something else."""
+    """The files of a group: name and settings, once more (slow) as the reference where that is something else."""
     files = {name: load_group(group, name) for name in group_names(group) if name != "auto"}
-    cases = list(files.items())
-    cases += [(name, as_reference(node)) for name, node in cases if as_reference(node) != node]
+    cases = [pytest.param(name, node, id=name) for name, node in files.items()]
+    for name, node in files.items():
+        if as_reference(node) != node:
+            marks = pytest.mark.slow
+            cases.append(pytest.param(name, as_reference(node), id=f"{name}-reference", marks=marks))
     return pytest.mark.parametrize(("name", "settings"), cases)
 
 

@@ -3,7 +3,6 @@
 from typing import Any
 
 import pytest
-from processes import executable
 
 from benchmark.launch import resources
 from benchmark.launch.settings import LocalSettings
@@ -35,12 +34,3 @@ def test_workers_and_their_devices(
     if listed:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", listed)
     assert resources.assign_devices(9, LocalSettings(**settings)) == assigned
-
-
-def test_torch_is_asked_only_with_a_driver(monkeypatch: Any, tmp_path: Any) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
-    monkeypatch.setattr("pathlib.Path.glob", lambda *_: iter(()))
-    assert resources.cuda_devices() == 0
-    executable(tmp_path / "nvidia-smi", "exit 0")
-    assert resources.cuda_devices() == 2

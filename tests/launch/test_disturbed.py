@@ -16,6 +16,8 @@ from tiny_runs import FORKS, command
 
 from benchmark.runs.folder import ResultsFolder
 
+pytestmark = pytest.mark.slow
+
 TABLE = (
     "table",
     "name=fedld_table1",

@@ -7,25 +7,20 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from desk import Desk, desk
-from processes import descendants, executable, is_alive, wait_until
+from processes import descendants, is_alive, wait_until
 from tiny_runs import FORKS, tiny
 
 from benchmark import code
-from benchmark.errors import ConfigError, validate
-from benchmark.launch import resources, work
-from benchmark.launch.launch import carry_out
-from benchmark.launch.progress import Following
-from benchmark.launch.settings import LocalSettings
+from benchmark.launch import work
 from benchmark.launch.work import Plan, read_plan
-from benchmark.reports.render.console import TextConsole
 from benchmark.runs.folder import ResultsFolder
-from benchmark.runs.index import RunIndex
 from benchmark.runs.status import RunResult
+
+pytestmark = pytest.mark.slow
 
 RUNS, WORKERS = (int(os.environ.get(name, number)) for name, number in (("RUNS", 200), ("WORKERS", 3)))
 
@@ -34,10 +29,6 @@ RUNS, WORKERS = (int(os.environ.get(name, number)) for name, number in (("RUNS",
 def here(tmp_path: Path) -> Iterator[Desk]:
     with desk(tmp_path) as it:
         yield it
-
-
-def settings_of(**values: Any) -> LocalSettings:
-    return validate(LocalSettings, values, "launcher.")
 
 
 def plan_of(results: Path, runs: int) -> Plan:
@@ -137,40 +128,6 @@ def work_main(path: Path) -> None:
         raise SystemExit(work.main(str(path), "0"))
 
 
-def test_workers_that_cannot_start_end_the_launch(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
-    executable(tmp_path / "python", "echo a library is missing; exit 7")
-    monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
-    config = tiny(tmp_path)
-    following = Following(RunIndex(ResultsFolder(tmp_path)), {config.key: config}, TextConsole())
-    assert carry_out(following, [config], settings_of(workers=2)) == 1
-    out, err = capsys.readouterr()
-    assert err == "error: no worker can be started. The last lines of one:\na library is missing\n"
-    assert "0/1 runs in " in out
-
-
-@pytest.mark.parametrize(
-    ("setting", "words"),
-    [
-        ({"name": "locall"}, ["'locall'", "'local' or 'inline'", "Did you mean 'local'?"]),
-        ({"workers": 0}, ["workers: got 0"]),
-        ({"grace": -1}, ["launcher.grace: got -1"]),
-        ({"name": "inline", "workers": 4}, ["workers=4", "launcher=local"]),
-        ({"devices": ["cuda:2"]}, ["cuda:2", "here: cuda:0, cuda:1"]),
-        ({"devices": ["cpu", "cuda:0"]}, ["cpu alone"]),
-        ({"devices": ["cuda"]}, ["'cuda'", "here: no GPU"]),
-    ],
-)
-def test_settings_that_are_not_allowed(
-    setting: Any, words: list[str], tmp_path: Path, monkeypatch: Any
-) -> None:
-    monkeypatch.setattr(resources, "cuda_devices", lambda: 0 if "no GPU" in words[-1] else 2)
-    config = tiny(tmp_path)
-    following = Following(RunIndex(ResultsFolder(tmp_path)), {config.key: config}, TextConsole())
-    with pytest.raises(ConfigError) as caught:
-        carry_out(following, [config], settings_of(**setting))
-    assert all(word in str(caught.value) for word in words)
-
-
 # Stopping ----------------------------------------------------------------------------------------------------------
 
 
@@ -212,18 +169,6 @@ def test_workers_save_and_end_after_their_launcher_was_killed(here: Desk) -> Non
     command.process.wait()
     wait_until(lambda: not any(map(is_alive, pids)), "the end of the workers")
     assert len(list(here.folder.glob("results/runs/*/.seed0-*/checkpoint.pt"))) == 2
-
-
-def test_runs_that_do_not_save_are_killed(here: Desk) -> None:
-    """After ``launcher.grace`` seconds."""
-    here.prepare((2, 3), how="hold")
-    here.hold()
-    command = here.table("launcher.grace=0.3")
-    wait_until(lambda: len(here.at_work(0)) == 2, "two runs at work")
-    pids = descendants(command.process.pid)
-    command.process.send_signal(signal.SIGINT)
-    assert "stopped: 0 of 2 runs" in command.wait(130)
-    assert not any(map(is_alive, pids))
 
 
 def test_the_environment_of_a_worker_is_its_own(here: Desk) -> None:

@@ -14,8 +14,6 @@ from submitit.helpers import DelayedSubmission
 from tiny_runs import FAKE, carry_out, tiny
 
 from benchmark import code
-from benchmark.cli.options import group_settings
-from benchmark.config.compose import group_names
 from benchmark.engine.records import Record
 from benchmark.errors import ConfigError
 from benchmark.launch import slurm
@@ -152,13 +150,6 @@ def test_a_task_in_which_no_round_ended_is_not_queued_again(tmp_path: Path) -> N
 # Settings ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", [name for name in group_names("launcher") if name.startswith("slurm_")])
-def test_files_for_kinds_of_clusters(name: str) -> None:
-    """Each is valid, and holds what differs."""
-    chosen = SlurmSettings.of(group_settings("launcher", name, {"time": 90}))
-    assert chosen.time == 90 and chosen != SlurmSettings(time=90)
-
-
 @pytest.mark.parametrize(
     ("values", "message"),
     [
@@ -175,11 +166,6 @@ def test_files_for_kinds_of_clusters(name: str) -> None:
 def test_settings_that_are_not_allowed(values: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         SlurmSettings.of(values)
-
-
-def test_gpus_are_asked_for_in_one_way() -> None:
-    assert SlurmSettings.of({"gpus_per_job": 2}).place == {"gpus_per_node": 2}
-    assert SlurmSettings.of({"gpus_per_job": 2, "slurm": {"gres": "gpu:a100:2"}}).place == {}
 
 
 def test_no_cluster_here(cli: Any, tmp_path: Path, monkeypatch: Any) -> None:  # noqa: F811

@@ -81,12 +81,6 @@ def test_fedproc_follows_the_schedule_of_its_authors() -> None:
         torch.testing.assert_close(torch.as_tensor(total), expected, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize(("T_p", "rounds", "lam"), [(None, 5, 0.6), (4, 5, 0.5), (2, 5, 0.0), (1, 5, 0.0)])
-def test_fedproc_horizon(T_p: int | None, rounds: int, lam: float) -> None:
-    """1 - 2/T_p, never below 0; T_p is the number of rounds unless it is given."""
-    assert FedProc(T_p=T_p)._lam(SimpleNamespace(round=2, rounds=rounds)) == pytest.approx(lam)
-
-
 def test_classes_without_a_prototype_are_left_out() -> None:
     """Class 1 is unknown: its sample is not counted, and class 0's competes with class 2 alone."""
     z = torch.tensor([[1.0, 0.0], [0.0, 1.0]], requires_grad=True)

@@ -10,15 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from federations import class_run, classes, mlp, near, run
+from federations import class_run, classes, near, run
 from torch import Tensor, nn
 
 from benchmark.config.compose import load_group
 from benchmark.engine.views import server_view
-from benchmark.models.flat import FlatModel
 from methods.core.contexts import Batch
 from methods.core.method import build
-from methods.core.rules import ClientRule, MethodError
+from methods.core.rules import ClientRule
 from methods.fedetf import FedETF, ProjectedETF
 from methods.fedgela import FedGELA, FixedETF
 from methods.shared.etf import SimplexETF
@@ -35,11 +34,6 @@ def test_columns_of_length_1_with_equal_angles(d: int, C: int) -> None:
         V = SimplexETF(d, C, rng)(torch.eye(d, dtype=torch.float64))
         near(V.T @ V, np.eye(C) * C / (C - 1) - 1 / (C - 1))
     near(SimplexETF(2, 2)(Z / 5), F / 2)
-
-
-def test_too_few_features_are_refused() -> None:
-    with pytest.raises(MethodError, match=r"model: .*at least 10 features for 10 classes; this one has 8"):
-        SimplexETF(8, 10)
 
 
 def test_logits() -> None:
@@ -120,12 +114,3 @@ def test_whole_rounds(name: str, own: int) -> None:
     z = model.model.net.features(x).detach()
     if name == "fedgela":
         near(answer(x), 2 * nn.functional.normalize(z, dim=1) @ V)
-
-
-def test_a_classifier_of_a_rule_beside_other_heads() -> None:
-    """The model starts with it, whatever the order."""
-    net, own, other = mlp(), nn.Linear(8, 3).double(), nn.Linear(8, 3).double()
-    values = own.weight.detach().clone()
-    flat = FlatModel(net, {None: own, "other": other})
-    assert flat.net.classifier is own and torch.equal(own.weight, values)
-    assert list(flat.initial_heads) == ["other"]

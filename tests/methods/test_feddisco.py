@@ -56,14 +56,3 @@ def test_the_default_does_not_cut_off_all_clients() -> None:
     near(default.weights(view(counts)), [7 / 120] * 5 + [17 / 240] * 10, 1e-12)
     unscaled = Disco(a=0.5, b=0.1, normalise=False)
     near(unscaled.weights(view(counts)), [1 / 15] * 15, 1e-12)
-
-
-def test_without_a_weight_left_sizes_count() -> None:
-    """Two clients of one class each: .5 - 2 log 2 < 0 for both."""
-    rule = Disco(a=2.0, b=0.0)
-    assert rule.weights(view(np.array([[3.0, 0], [0, 1.0]]))).tolist() == [0.75, 0.25]
-
-
-def test_a_client_without_data_and_a_single_client() -> None:
-    assert np.isfinite(Disco(a=0.5, b=0.1).weights(view(np.array([[3.0, 1], [0, 0]])))).all()
-    assert Disco(a=0.5, b=0.1).weights(view(np.array([[5.0, 5]]))).tolist() == [1.0]

@@ -1,22 +1,18 @@
 """FedDiverse in whole rounds, the known and the N^k variant, and what is refused."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from feddiverse_cases import TWO, USUAL, perceptron, rule, spurious, table6
+from feddiverse_cases import perceptron, rule, spurious, table6
 from federations import (
     assert_resumes,
-    bn_dropout,
     federation,
     near,
-    problem_of,
     reported,
     run,
-    same,
     seeded,
     with_rules,
 )
@@ -27,7 +23,7 @@ from benchmark.engine.records import Cost
 from benchmark.heterogeneity import triplets as triplets_of
 from benchmark.models.networks import Net
 from methods.core.method import build
-from methods.core.rules import ClientRule, MethodError, Selection
+from methods.core.rules import Selection
 from methods.selection.feddiverse_nk import evening_weights
 
 FEDAVGM = {"server": {"optimizer": {"name": "momentum", "beta": 0.5, "lr": 1.0}}}
@@ -96,28 +92,9 @@ def test_rounds_of_the_authors_code() -> None:
     assert "triplets" in paper_at_start.selection
 
 
-def test_set_up_leaves_no_trace() -> None:
-    """kappa = K, BatchNorm and dropout: but for the triplets, states are those of uniform selection bit for bit."""
-    config = FEDAVGM | {"client": {"moon": {"mu": 1.0, "T": 0.5}}}
-    chooser = rule(tau_b=6, tau_a=3, pretraining_rules="method")
-    diverse, plain = (
-        run(small(selection, kappa=6, config=config, net=bn_dropout))
-        for selection in (chooser, build({}).selection)
-    )
-    assert "triplets" in diverse[-1].selection
-    for a, b in zip(diverse, plain, strict=True):
-        assert same(replace(a, selection={}), replace(b, selection={}))
-
-
 @pytest.mark.parametrize("name", CHOOSERS)
 def test_stop_and_go_on(name: str, tmp_path: Path) -> None:
     assert_resumes(lambda seed: small(CHOOSERS[name](), config=FEDAVGM), tmp_path)
-
-
-@pytest.mark.parametrize("name", CHOOSERS)
-def test_one_client(name: str) -> None:
-    model = small(CHOOSERS[name](), kappa=1, rounds=3, matrices=COUNTS[:1])
-    assert [r.clients for r in reported(model)[1]] == [(0,)] * 3
 
 
 # Known triplets, N^k, measures --------------------------------------------------------------------------------------
@@ -138,13 +115,6 @@ def test_measures_are_the_distance_to_the_truth() -> None:
     assert records["selection", "dht_error"] == pytest.approx(away.mean(), abs=1e-12)
     assert records["selection", "dht_error_max"] == pytest.approx(away.max(), abs=1e-12)
     assert model.evaluate(before) == []
-
-
-def test_the_estimate_needs_no_attributes() -> None:
-    problem = replace(spurious(TWO)[0], attributes=None, num_attributes=0)
-    after = run(federation(problem, with_rules(selection=rule()), perceptron(), lr=0.1, order=None))[-1]
-    assert np.shape(after.selection["triplets"]) == (3, 3)
-    assert rule().measures(after.selection) == {}
 
 
 @pytest.mark.parametrize(
@@ -196,34 +166,3 @@ def test_nk_draws_with_these_probabilities_and_counts_its_upload() -> None:
         ids, _ = chooser.choose(2, kappa, clients, {"om": [0.0, 1.0, 0.0]}, np.random.default_rng(0))
         assert len(set(ids)) == kappa
         assert 1 in ids
-
-
-# What is refused ------------------------------------------------------------------------------------------------
-
-
-def test_rules_that_own_the_head_are_refused() -> None:
-    class Owner(ClientRule):
-        key = "owner"
-        owns_head = True
-
-    for name, values in (("feddiverse", USUAL), ("feddiverse_nk", {"T0": 1})):
-        selection = build({}, {"name": name, **values}).selection
-        with pytest.raises(MethodError, match=f"{name} .* owner decides what the head is"):
-            with_rules(Owner(), selection=selection).check()
-
-
-@pytest.mark.parametrize(
-    ("name", "classes", "attributes", "message"),
-    [
-        ("known", 2, None, r"has none.*dataset"),
-        ("nk", 2, None, r"has none.*dataset"),
-        ("known", 2, np.zeros(4, dtype=np.int64), "a single one"),
-        ("estimated", 1, None, "2 classes; got 1"),
-    ],
-)
-def test_data_that_cannot_be_used(
-    name: str, classes: int, attributes: np.ndarray | None, message: str
-) -> None:
-    problem = problem_of([np.zeros((4, 6))], [np.arange(4) % classes], classes, attributes)
-    with pytest.raises(MethodError, match=message):
-        federation(problem, with_rules(selection=CHOOSERS[name]()), perceptron(classes)).initial_state()

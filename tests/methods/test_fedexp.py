@@ -7,12 +7,10 @@ From w = 3: D = -.2, -1.2, mean -.7: 1.48 / (4 (.49 + .0025)) < 1, so eta_g = 1,
 then D = -.13, -.99, mean -.56: (.0169 + .9801) / (4 (.3136 + .0025)) < 1, w = 1.74.
 """
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
-from federations import Quadratic, assert_resumes, federation, one_parameter, ones, run, with_rules
+from federations import Quadratic, federation, one_parameter, ones, run, with_rules
 
 from benchmark.config.compose import load_group
 from benchmark.config.merge import merge
@@ -40,10 +38,6 @@ def test_the_iterates_and_their_mean(iterates: tuple[float, ...]) -> None:
     for state, *pair in zip(states, iterates, before, strict=False):
         (answer,) = model.method.prediction.predictors(server_view(model.clients, state))
         assert float(answer(torch.ones(1, 1, dtype=torch.float64))) == pytest.approx(sum(pair) / 2, abs=1e-14)
-
-
-def test_a_run_goes_on_bit_for_bit(tmp_path: Path) -> None:
-    assert_resumes(lambda seed: fedexp(float(seed), rounds=5), tmp_path)
 
 
 def test_weights_and_the_authors_eps() -> None:

@@ -8,7 +8,6 @@ import torch
 from federations import near
 from golden_cases import round_view, stored, with_tensors
 
-from methods.core.method import build
 from methods.core.vectors import gram
 from methods.fedgh import Harmonize, harmonised
 
@@ -58,12 +57,3 @@ def test_updates_that_agree_are_averaged_and_zeros_never_conflict(variant: str) 
     state = {"history": torch.ones(2).double(), "rounds": 1, "bounds": torch.tensor([0, 2])}
     dbar, _ = Harmonize(variant=variant).direction(G, p, round_view(3), state)
     near(dbar, [1 / 3, 2 / 3])
-
-
-def test_one_client_is_the_plain_update() -> None:
-    method = build({"server": {"direction": {"name": "harmonize", "variant": "reference"}}})
-    state = {"history": torch.ones(2), "rounds": 1, "bounds": torch.tensor([0, 2])}
-    update = torch.tensor([[3.0, -4.0]])
-    for rule, start in ((method.direction, state), (Harmonize(), {})):
-        dbar, _ = rule.direction(update, torch.ones(1).double(), round_view(1), start)
-        assert torch.equal(dbar, update[0])

@@ -15,12 +15,9 @@ from federations import (
     federation,
     mlp,
     near,
-    one_parameter,
-    ones,
     problem_of,
     reported,
     run,
-    same,
     seeded,
     with_rules,
 )
@@ -31,8 +28,7 @@ from benchmark.engine.federation import FederatedRun
 from benchmark.engine.state import Problem
 from methods.core.contexts import Batch
 from methods.core.method import build
-from methods.core.rules import MethodError
-from methods.fedmr import BatchWeights, FedMR, inter_class, intra_class
+from methods.fedmr import FedMR, inter_class, intra_class
 from methods.shared import fast
 
 
@@ -145,22 +141,6 @@ def test_inter_is_the_printed_equation(inter_cj: Any, known: tuple[int, ...]) ->
     assert (expected[0] > 0) == (len(admitted) > 1 and bool(admitted & {0, 1, 2}))
 
 
-def test_inter_by_hand() -> None:
-    """g_0 = 0, g_1 = (3, 4): the sample (3, 4) of class 0 is 5 too far, its gradient (.6, .8) - 0, where it stands on
-    g_1; over 2 * 1 pairs and one sample: loss 2.5. A sample on its own prototype adds nothing."""
-    g, both = torch.tensor([[0.0, 0.0], [3.0, 4.0]]).double(), torch.tensor([True, True])
-    for sample, loss, gradient in (((3.0, 4.0), 2.5, (0.3, 0.4)), ((0.0, 0.0), 0.0, (0.0, 0.0))):
-        z = torch.tensor([sample]).double()
-        y, pairs = torch.tensor([0]), fast.pairs(both, both, z.dtype)
-        for form in (
-            lambda z, y=y: inter_class(z, y, g, {0, 1}, {0, 1}),
-            lambda z, y=y, pairs=pairs: fast.inter_class(z, y, g, *pairs),
-        ):
-            found = value_and_gradient(form, z)
-            assert found[0] == loss
-            near(found[1], [gradient])
-
-
 @pytest.mark.parametrize(("inter_cj", "loss"), [("all", 3.0), ("client", 0.5), ("batch", 0.5)])
 def test_inter_is_the_mean_over_its_pairs(inter_cj: Any, loss: float) -> None:
     """Two of ten classes at a client, all have a prototype; the batch has one sample of each of the two.
@@ -183,21 +163,6 @@ def test_inter_is_the_mean_over_its_pairs(inter_cj: Any, loss: float) -> None:
     assert float(inter_class(z, y, g, {0, 1}, pairs)) == pytest.approx(loss)
 
 
-@pytest.mark.parametrize("variant", ["paper", "reference"])
-@pytest.mark.parametrize("eps", [0.0, 1e-8])
-def test_features_without_variance(variant: Any, eps: float) -> None:
-    """Dead features and equal samples: nothing but zeros, no NaN; a class of one sample has no part in the gradient."""
-    z, y = torch.ones(7, 3), torch.tensor([0, 0, 0, 1, 1, 1, 2])
-    loss, gradient = value_and_gradient(lambda z: fast.intra_class(z, y, eps, variant), z)
-    assert loss == 0 and not gradient.any()
-    z[:6, 0] = torch.tensor([1.0, 2.0, 4.0, 0.0, 1.0, 5.0])
-    z[6] = torch.tensor([9.0, -2.0, 4.0])
-    loss, gradient = value_and_gradient(lambda z: fast.intra_class(z, y, eps, variant), z)
-    assert np.isfinite(gradient).all() and not gradient[6].any()
-    # One live feature: M_c has the one entry 3/2, and no entry off its diagonal.
-    assert loss == pytest.approx(2.25 if variant == "paper" else 0, rel=1e-5, abs=1e-5)
-
-
 def test_lite_takes_some_samples_of_each_batch() -> None:
     """5 samples, 2 of them: the inter-class loss is that of one of the 10 pairs, another from batch to batch; the
     intra-class loss is that of all."""
@@ -218,15 +183,6 @@ def test_lite_takes_some_samples_of_each_batch() -> None:
     ]
     assert set(found) <= pairs
     assert len(set(found)) > 5
-
-
-@pytest.mark.parametrize("lite", [5, 50])
-def test_lite_of_a_small_batch_is_all_of_it(lite: int) -> None:
-    parameters = {"mu1": 0.01, "mu2": 0.5}
-    full, light, two, again = (run(start(parameters | {"lite": n}, batch_size=5)) for n in (None, lite, 2, 2))
-    assert same(full[-1], light[-1])
-    assert torch.equal(two[1].w, full[1].w)  # no prototypes in round 0
-    assert not torch.equal(two[2].w, full[2].w) and same(two[-1], again[-1])
 
 
 # Rounds ----------------------------------------------------------------------------------------------------------
@@ -298,55 +254,3 @@ def test_part_of_the_clients_submit() -> None:
         assert state.rules["fedmr"]["known"].tolist() == [c in known for c in range(3)]
     for c, mean in prototypes(model, log, 2, submitters).items():
         near(states[3].rules["fedmr"]["g"][c], mean)
-
-
-@pytest.mark.parametrize(
-    ("share", "clients_", "expected"), [(0.5, 5, 3), (0.8, 10, 8), (0.07, 100, 7), (0.01, 4, 1), (1.0, 4, 4)]
-)
-def test_how_many_submit(share: float, clients_: int, expected: int) -> None:
-    drawn = set()
-    for seed in range(9):
-        setup = SimpleNamespace(
-            feature_dim=3, num_classes=2, num_clients=clients_, w=torch.zeros(1),
-            generators=lambda purpose, seed=seed: np.random.default_rng(seed),
-        )  # fmt: skip
-        drawn.add(tuple(FedMR(mu1=0, mu2=1, submit=share).setup(setup)["submitters"]))
-    assert all(len(set(ids)) == expected and set(ids) <= set(range(clients_)) for ids in drawn)
-    assert len(drawn) > 1 or expected == clients_
-
-
-def test_what_is_sent() -> None:
-    """C (h + 1) = 27 numbers for each of 4 clients and way (the 1: counts up, which classes are known down), nothing
-    down in round 0; a forward pass over 44 samples. Half submit: half of it, and a flag down. Intra only: nothing."""
-
-    def costs(**parameters: Any) -> list[tuple[int, int, int]]:
-        _, reports = reported(start({"mu1": 0.01, "mu2": 0.1} | parameters, rounds=2))
-        return [(r.cost.scalars_up, r.cost.scalars_down, r.cost.forward) for r in reports]
-
-    assert costs() == [(108, 0, 44), (108, 108, 44)]
-    assert costs(mu1=0.0) == costs()
-    assert costs(mu2=0.0) == [(0, 0, 0), (0, 0, 0)]
-    half = costs(submit=0.5)
-    assert [c[:2] for c in half] == [(54, 4), (54, 112)]
-    assert 0 < half[0][2] < 44
-
-
-def test_weights_by_batches() -> None:
-    """12, 9, 16, 7 samples in batches of 5 are 3, 2, 4, 2; without a step at any client samples count."""
-    server = {"weights": {"name": "batches"}}
-    model = federation(clients(), build({"server": server}), mlp(), rounds=1, batch_size=5, epochs=2)
-    assert model.run_round(model.initial_state())[1].weights == pytest.approx(
-        [3 / 11, 2 / 11, 4 / 11, 2 / 11]
-    )
-    idle = SimpleNamespace(steps=np.zeros(2), sizes=np.array([30.0, 70.0]))
-    assert BatchWeights().weights(idle).tolist() == [0.3, 0.7]
-
-
-def test_one_feature_cannot_be_decorrelated() -> None:
-    def of(mu1: float) -> FederatedRun:
-        method = build({"client": {"fedmr": {"mu1": mu1, "mu2": 0.1}}})
-        return federation(ones(2, 2), method, one_parameter(), lr=0.1, rounds=1)
-
-    with pytest.raises(MethodError, match=r"fedmr\.mu1: got 0\.1; expected 0, or a model .*this one has 1"):
-        of(0.1).initial_state()
-    assert torch.isfinite(run(of(0.0))[-1].w).all()

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from federations import federation, mlp, near, problem_of, run, same
+from federations import federation, mlp, near, problem_of, run
 from golden_cases import BODY, stored, stored_problem
 from torch import nn
 
@@ -44,14 +44,6 @@ def test_golden(split: str, schedule: str, batch: int, weights: str | None) -> N
         near(state.w[:BODY], g[f"{name}_body"][t], 1e-9)
         heads = np.stack([state.clients[k]["personal"].numpy() for k in range(4)])
         near(heads, g[f"{name}_heads"][t], 1e-9)
-
-
-def test_null_epochs_are_those_of_the_run() -> None:
-    g, problem = golden_problem("uneq")
-    null, two = (
-        federation(problem, fedrep(client={"E_h": e}), mlp(), w0=g["w0"], epochs=2) for e in (None, 2)
-    )
-    assert same(run(null)[-1], run(two)[-1])
 
 
 def test_normalisation_layers_train_with_the_body() -> None:

@@ -28,30 +28,6 @@ def test_a_head_is_two_layers_whose_first_values_are_torchs_own() -> None:
         assert float(layer.weight.detach().std()) == pytest.approx(sd, rel=0.015)
 
 
-@pytest.mark.parametrize("name", ["fedsdc", "fedsdc_m1", "fedsdc_m2", "fedsdc_m3"])
-@pytest.mark.parametrize(("init", "xavier"), [("default", False), ("xavier", True)])
-def test_all_rows_start_alike(name: str, init: str, xavier: bool) -> None:
-    """Torch's own values in the rows of both tables (the YAML says so); Xavier, with biases 0, by its switch alone."""
-    given = {} if init == "default" else {"head_init": init}
-    heads = watched(fedsdc(name, **given), ALL)[0].initial_state().rules["fedsdc"]["heads"].values()
-    for head in heads:
-        width = None if len(head) == 27 else (len(head) - 3) // 12
-        for (weight, bias), inputs in zip(layers(head.double().numpy(), width), (8, width), strict=False):
-            assert bias.any() != xavier
-            if not xavier:
-                assert max(np.abs(weight).max(), np.abs(bias).max()) <= inputs**-0.5
-
-
-def test_a_head_of_two_layers_with_xavier_values() -> None:
-    """Standard deviation sqrt(2 / (h + r)): over 400 x 160 numbers known to .3 %; normal, so 4.55 % beyond two."""
-    head = make_head(400, 240, 160, 0.2, np.random.default_rng(3))
-    assert [type(layer) for layer in head] == [nn.Linear, nn.Dropout, nn.Linear] and head[1].p == 0.2
-    for layer, sd in ((head[0], (2 / 560) ** 0.5), (head[2], (2 / 400) ** 0.5)):
-        weight = layer.weight.detach()
-        assert float(weight.std()) == pytest.approx(sd, rel=0.015)
-        assert float((weight.abs() > 2 * sd).double().mean()) == pytest.approx(0.0455, abs=0.005)
-
-
 def dealt(rule: ClientRule, server: State, clients: Sequence[int], round: int) -> list[int]:
     """The slot that each client is sent in a round."""
     view = round_view(len(clients), round=round, clients=tuple(clients))
@@ -162,19 +138,6 @@ def test_dropout_is_on_in_training_only() -> None:
     ends = [run(watched(fedsdc(dropout=dropout), ALL)[0])[-1] for dropout in (0.0, 0.2, 0.2)]
     assert not torch.equal(ends[0].w, ends[1].w)
     assert same(ends[1], ends[2])
-
-
-def test_cost_of_the_paper_and_of_the_code() -> None:
-    """One head up and one down per client; the code sends all four heads to each of the four."""
-    costs = {}
-    for variant in ("paper", "reference"):
-        model, _ = watched(fedsdc(variant=variant), ALL)
-        state = model.initial_state()
-        total = sum(len(v) for v in state.rules["fedsdc"]["heads"].values())
-        costs[variant] = model.run_round(state)[1].cost
-        assert costs[variant].scalars_up == total
-    assert costs["paper"].scalars_down == total
-    assert costs["reference"].scalars_down == 4 * total
 
 
 def test_clients_draw_their_first_head_themselves() -> None:

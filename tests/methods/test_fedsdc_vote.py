@@ -17,7 +17,6 @@ from benchmark.errors import ConfigError
 from benchmark.models.networks import Net
 from benchmark.runs.build import build_method
 from methods.core.method import build
-from methods.core.rules import MethodError
 from methods.core.samples import Samples
 from methods.fedsdc import best_heads, head_scores, majority, rho_ladder
 
@@ -145,14 +144,6 @@ def voting(
     return {r.group: r.value for r in records if (r.split, r.metric) == ("test", "accuracy")}, body
 
 
-def test_all_heads_vote_and_the_body_runs_once_per_batch() -> None:
-    """x = 1: votes 2, 0, 1, 0, 2: classes 0 and 2 tie, sums (2, 1, 1): class 0, right, right, wrong. x = -1: votes
-    0, 2, 0, 1, 0: class 0, right. Four samples in batches of 3 are two passes through the body, whatever H is."""
-    found, body = voting({"gamma": 1.0}, None)
-    assert found == {"all": 0.75, "class=0": 1.0, "class=2": 0.0}
-    assert body.passes == [3, 1]
-
-
 REFERENCE = {"variant": "reference"}
 LARGE = ([1.0] * 10 + [-1.0], [0] * 6 + [2] * 4 + [0])
 """Right answers of the heads: 4 + 1, 6, 0 + 1, 6, 4 + 1 of 11, so micro-F1 ranks 1 and 3 first. Recalls of class 0 (of
@@ -191,9 +182,3 @@ def test_ranking_needs_a_validation_split_before_anything_trains() -> None:
         needs("fedsdc_plus", 0.0)
     needs("fedsdc_plus", 0.1)
     needs("fedsdc", 0.0)
-
-
-def test_an_empty_validation_split_is_noticed() -> None:
-    """Where it turns out empty in spite of all: an error, not a ranking by chance."""
-    with pytest.raises(MethodError, match=r"set evaluation\.validation"):
-        voting({}, None)

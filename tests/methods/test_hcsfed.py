@@ -8,11 +8,9 @@ import pytest
 import torch
 from federations import Recorder, classes, federation, mlp, run, seeded, with_rules
 from golden_cases import stored
-from selection_cases import HCS, MOMENTUM, PNS, Fake, rng
+from selection_cases import HCS, MOMENTUM, Fake, rng
 
 from benchmark.engine.federation import FederatedRun
-from methods.core.method import build
-from methods.core.rules import MethodError
 from methods.selection import hcsfed
 from methods.selection.hcsfed import HCSFed, allocate, allocate_at_random, compressed, spread
 from methods.shared.draw import without_replacement
@@ -107,47 +105,6 @@ def test_allocation_by_hand() -> None:
     assert allocate_at_random(4, np.array([1e-14, 3e-14]), np.array([9, 9]), rng()).tolist() == [1, 3]
 
 
-def test_random_rounding_moves_by_one_at_random() -> None:
-    """Quotas 1.5, 1.5 round to 2, 2; the surplus one is taken from either."""
-    found = {tuple(allocate_at_random(3, np.ones(2), np.array([5, 5]), rng(t)).tolist()) for t in range(50)}
-    assert found == {(1, 2), (2, 1)}
-    # 24 clients for all rooms, whatever the weights; none gets more than its room.
-    room = np.array([5, 10, 9])
-    for total in range(25):
-        for weights in (np.array([50.0, 1e-3, 0]), np.zeros(3)):
-            for counts in (allocate(total, weights, room), allocate_at_random(total, weights, room, rng())):
-                assert counts.sum() == total
-                assert ((counts >= 0) & (counts <= room)).all()
-
-
-def test_hcsfed_allocations() -> None:
-    """Clusters 0 (six equal clients: S = 0), 1 (two: S > 0), 2 (one: S = 0)."""
-    x = np.array([[1.0]] * 6 + [[5.0], [7.0]] + [[100.0]])
-    labels = np.array([0] * 6 + [1] * 2 + [2])
-    state, clients = state_of(x, labels), Fake([1] * 9)
-
-    def counts(kappa: int, **options: Any) -> list[int]:
-        ids, _ = HCSFed(r=0.1, Hc=3, **options).choose(1, kappa, clients, state, rng())
-        assert len(set(ids)) == len(ids) == kappa
-        return np.bincount(labels[list(ids)], minlength=3).tolist()
-
-    # S_1 = (4 + 4) / 1; N_h = 1 has no spread.
-    assert spread(x, labels, 3).tolist() == [0, 8, 0]
-    assert counts(2) == [0, 2, 0]
-    assert counts(2, allocation="equal", min_per_cluster=0) in ([1, 1, 0], [1, 0, 1], [0, 1, 1])
-    assert counts(3, allocation="equal") == [1, 1, 1]
-    assert counts(5, allocation="equal") == [2, 2, 1]
-    assert counts(3, min_per_cluster=1) == [1, 1, 1]
-    assert counts(4, min_per_cluster=1) == [1, 2, 1]
-    # A cluster of one cannot give two.
-    assert counts(5, min_per_cluster=2) == [2, 2, 1]
-    assert counts(9) == [6, 2, 1]
-    with pytest.raises(
-        MethodError, match=r"selection\.min_per_cluster: got 1.* 3 clients .*2 take part.*clients_per_round"
-    ):
-        counts(2, min_per_cluster=1)
-
-
 # HCSFed: rounds --------------------------------------------------------------------------------------------------
 
 
@@ -183,22 +140,6 @@ def test_hcsfed_rounds() -> None:
         assert len(ids) == 3
         counts = model.method.selection._counts(3, expected, np.array(labels[0]), rng())
         assert np.bincount(np.array(labels[0])[ids], minlength=2).tolist() == counts.tolist()
-
-
-def test_hcsfed_compression_rate_and_memory() -> None:
-    """d' = max(1, floor(r d)), 22 for the 2.2 million parameters of the paper's network; round 0 alone is held."""
-    rule = HCSFed(r=1e-5, Hc=1)
-    for rate, d, size in ((1e-5, 83, 1), (0.1, 86, 8), (1e-5, 2_230_000, 22)):
-        state = HCSFed(r=rate, Hc=1).observe([0, 1], torch.zeros(2, d), {})
-        assert state["x"].shape == (2, size)
-        assert rule.measures(state) == {"compressed_scalars": size}
-    for selection, kept in (
-        (HCS, [True, False]),
-        (PNS, [True, True]),
-        ({"name": "powd", "d": 3}, [False] * 2),
-    ):
-        method = build({"selection": selection})
-        assert [method.keeps_updates(t) for t in (0, 1)] == kept
 
 
 def test_hcsfed_reference_compresses_weights_and_shuffles_centroids() -> None:

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 from federations import (
-    Recorder,
     asked,
     federation,
     near,
@@ -25,17 +24,13 @@ from methods.core.contexts import (
     Choice,
     ClientContext,
     ClientPool,
-    ClientProbe,
     Federation,
-    Generators,
-    Head,
     Phase,
     RoundView,
     State,
     Trained,
 )
 from methods.core.rules import ClientRule, Selection
-from methods.selection.uniform import Uniform
 from methods.shared.triplets import Gce
 
 
@@ -52,42 +47,6 @@ def test_probe_of_one_step_by_hand() -> None:
     p = 1 / (1 + np.exp(-1))
     d = p**0.3 * (1 - p)
     near(found, [[1, 0, 1], [1 + 0.1 * d, -0.1 * d, 1 + 0.1 * d]], 1e-14)
-
-
-def test_probe_trains_a_head_of_the_selection_on_other_labels() -> None:
-    """theta = 2 frozen, z = 2, head (1, 2), logits (2, 4), label 1: p_0 = sigmoid(-2), gradient (2 p_0, -2 p_0).
-
-    The sample x = 5 has a negative label then, and is left out; rules see the labels that are trained on.
-    """
-
-    class Binary(Uniform):
-        def heads(
-            self, feature_dim: int, num_classes: int, num_clients: int, generators: Generators
-        ) -> dict[str, nn.Module]:
-            head = nn.Linear(feature_dim, 2, bias=False).double()
-            head.weight.data = torch.tensor([[1.0], [2.0]], dtype=torch.float64)
-            return {"binary": head}
-
-    problem = problem_of([np.array([[1.0], [5.0]])], [np.array([2, 0])], 3)
-    net = Net(nn.Linear(1, 1, bias=False), nn.Linear(1, 3, bias=False), 1).double()
-    method, seen = with_rules(selection=Binary()), Recorder()
-    model = federation(problem, method, net, w0=np.array([2.0, 0, 0, 0]), lr=0.05)
-
-    def question(probe: ClientProbe) -> np.ndarray:
-        phase, head = Phase(groups=("head",), steps=1, lr=0.1), Head("binary", probe.heads["binary"])
-        trained = probe.train([seen], phase, "binary", head=head, labels=probe.data.y - 1)
-        after = probe.model(trained, Head("binary", trained[probe.body_size :]))
-        x, y = next(iter(probe.data.batches()))
-        assert y.tolist() == [2, 0]  # the client's own labels are as before
-        return np.concatenate([trained, after.logits(x[:1])[0]])
-
-    found, cost = asked(model, question)
-    p = 1 / (1 + np.exp(2))
-    head = np.array([1 - 0.2 * p, 2 + 0.2 * p])
-    near(found, [[2, *head, *(2 * head)]], 1e-14)
-    ((_, _, x, y, _),) = seen.batches
-    assert (x.tolist(), y.tolist()) == ([[1.0]], [1])
-    assert cost == Cost(scalars_up=5, forward=1, trained=1)
 
 
 class Later(Selection):

@@ -6,12 +6,9 @@ import numpy as np
 import pytest
 import torch
 from federations import (
-    Quadratic,
     Recorder,
     federation,
     near,
-    one_parameter,
-    ones,
     problem_of,
     run,
     with_rules,
@@ -101,20 +98,3 @@ def test_draws_follow_the_mix() -> None:
     drawn = np.concatenate([y.numpy() for _, client, _, y, _ in recorder.batches if client == 0])
     assert len(drawn) == 4000
     assert abs(drawn.mean() - 0.5) < 4 * 0.5 / np.sqrt(4000)
-
-
-def test_estimates_are_refreshed_when_asked_for() -> None:
-    rng = np.random.default_rng(0)
-    xs, ys = [rng.normal(size=(6, 2)) for _ in range(2)], [np.array([0, 0, 1, 1, 1, 0])] * 2
-    method = with_rules(ISFL(sigma=0.02, N_p=8, refresh_every=2))
-    model = federation(problem_of(xs, ys, 2), method, classifier(), rounds=3, epochs=1)
-    qs = [state.rules["isfl"]["q"] for state in run(model)]
-    assert qs[0] == {} and set(qs[1]) == {"0", "1"}
-    assert all(torch.equal(qs[1][k], qs[2][k]) for k in qs[1])
-    assert any(not torch.equal(qs[2][k], qs[3][k]) for k in qs[1])
-
-
-def test_a_client_that_stands_still_keeps_its_mix() -> None:
-    method = with_rules(Quadratic(a=(1.0,), b=(0.0,)), ISFL(sigma=0.02, N_p=1))
-    state = run(federation(ones(1), method, one_parameter(), rounds=1, w0=np.zeros(1)))[-1]
-    assert state.rules["isfl"]["q"] == {}

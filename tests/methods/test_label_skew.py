@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from federations import Recorder, class_run, classes, federation, mlp, near, problem_of, run, with_rules
+from federations import Recorder, class_run, federation, mlp, near, problem_of, run, with_rules
 from torch import Tensor
 
 from methods.balanced_sampling import BalancedSampling
@@ -116,28 +116,6 @@ def test_fedlc_with_a_small_tau_is_fedavg_if_missing_classes_have_a_floor(floor:
     near(gradient + torch.tensor([[1.0, 0, 0]]), [[share / sum(p) for share in p]], 1e-6)
 
 
-def test_the_margin_of_the_floor() -> None:
-    """n = (1, 1, 1e-8), tau = log(4)/100: margins log(4)/100 twice and log 4, so the last class counts a quarter."""
-    rule = FedLC(tau=2 * LN2 / 100, floor=1e-8)
-    logits = torch.tensor([[0.0, 0.0, 2 * LN2]]).double() + rule.tau * torch.tensor([[1.0, 1.0, 0.0]])
-    value, *_ = value_and_gradient(rule, logits, torch.tensor([0]), (1, 1, 0))
-    assert value == pytest.approx(LN3, abs=1e-6)
-
-
-@pytest.mark.parametrize("rule", [FedRS(alpha=0.0), FedLC(tau=1.0)])
-def test_the_row_of_a_missing_class_does_not_move(rule: ClientRule) -> None:
-    problem = classes()
-    problem.labels[problem.labels == 2] = 0
-    for method, moves in ((with_rules(rule), False), (with_rules(), True)):
-        model = class_run(method, problem=problem, rounds=2)
-        states = run(model)
-        rows = [[e.view(s.w)[2] for e in model.model.layout.entries if e.group == "head"] for s in states]
-        assert (
-            any(not torch.equal(before, after) for before, after in zip(rows[0], rows[-1], strict=True))
-            == moves
-        )
-
-
 # Balanced sampling -----------------------------------------------------------------------------------------------
 
 
@@ -153,12 +131,3 @@ def test_balanced_sampling() -> None:
     assert len(drawn) == 4000 and set(drawn) == {0, 2}
     assert abs((drawn == 2).mean() - 0.5) < 4 * 0.5 / math.sqrt(4000)
     assert (whole == 1).all() and len(whole) == 4000
-
-
-def test_weights_of_balanced_sampling() -> None:
-    ctx = SimpleNamespace(
-        data=SimpleNamespace(y=torch.tensor([0, 2, 0, 0])), label_counts=np.array([3, 0, 1])
-    )
-    near(BalancedSampling().sample_weights(ctx), [1 / 3, 1, 1 / 3, 1 / 3])
-    ctx = SimpleNamespace(data=SimpleNamespace(y=torch.tensor([1, 1])), label_counts=np.array([0, 2, 0]))
-    assert BalancedSampling().sample_weights(ctx) is None, "one class: plain epochs"

@@ -1,17 +1,14 @@
 """Methods built from configuration: defaults, composition, and one clear message for every mistake."""
 
 import logging
-from typing import Any
 
 import pytest
-from federations import with_rules
 
 from methods.core.method import build
-from methods.core.rules import ClientRule, MethodError
+from methods.core.rules import MethodError
 from methods.fedavg import Add, GlobalPrediction, MeanDirection, NoPost, SizeWeights
 from methods.fedavgm import ServerMomentum
 from methods.fedprox import FedProx
-from methods.fedsam import FedSAM
 from methods.selection.round_robin import RoundRobin
 from methods.selection.uniform import Uniform
 
@@ -82,18 +79,3 @@ def test_a_large_server_rate_is_warned_about(caplog: pytest.LogCaptureFixture) -
         assert caplog.records == []
         build({"name": "m"} | optimizer(beta=0.95, lr=1.0))
     assert "20" in caplog.text
-
-
-class Climber(ClientRule):
-    personal = ("head",)
-
-    def ascend(self, *args: Any) -> None:
-        return None
-
-
-def test_two_second_gradients_are_refused_by_name() -> None:
-    both = with_rules(Climber(), FedSAM(rho=0.1))
-    with pytest.raises(MethodError, match=r"Climber and fedsam .*second gradient"):
-        both.check()
-    assert both.personal == {"head"}
-    with_rules(Climber(), FedProx(mu=0.1)).check()

@@ -138,11 +138,8 @@ DYN, DC = {"feddyn": {"alpha": 0.1}}, {"feddc": {"alpha": 0.1}}
 REP = {"fedrep": {"E_h": None, "E_b": 1}}
 SDC = {"fedsdc": {"rho": [0.4, 1.0], "dropout": 0.0, "diversity": True, "shuffle": True}}
 ETF, GELA = {"d": 3, "beta": 1.0, "gamma": 1.0, "absent": "one"}, {"E_W": 1.0}
-DIVERSE = load_group("selection", "feddiverse")
 PAC = {"lam": 1.0, "eta_head": 0.1, "E_head": 1}
-LD = {"name": "principal", "proportion": 0.8}
 ADAM = {"name": "adam", "beta1": 0.9, "beta2": 0.99, "lr": 0.01, "tau": 0.001}
-DISCO = {"weights": {"name": "disco", "a": 0.5, "b": 0.1}}
 VOTE, PERSONAL = {"name": "vote", "gamma": 1.0}, {"name": "personal"}
 
 
@@ -151,61 +148,19 @@ VOTE, PERSONAL = {"name": "vote", "gamma": 1.0}, {"name": "personal"}
     [
         ({"client": DYN, "server": DRIFT | {"optimizer": {"name": "momentum", "beta": 0.5, "lr": 1.0}}},
          r"drift needs 'add' in method\.server\.optimizer; got momentum"),
-        ({"client": DYN, "server": DRIFT | {"direction": {"name": "nova"}}}, r"'mean' in .*direction; got nova"),
-        ({"client": DC, "server": {"post": {"name": "drift"}}}, r"'uniform' in .*weights; got size"),
-        ({"client": DYN, "server": UNIFORM}, r"feddyn needs 'drift' in method\.server\.post; got none"),
         ({"client": {"scaffold": {}} | REP, "prediction": PERSONAL},
          r"scaffold derives a gradient of the whole model, but fedrep trains it in parts"),
-        ({"client": DC | REP, "server": DRIFT, "prediction": PERSONAL}, r"feddc derives .*fedrep trains"),
         ({"client": {"scaffold": {}} | SDC, "prediction": VOTE},
          r"scaffold keeps whole models, but fedsdc hands out heads of different widths"),
-        ({"client": {"moon": {"mu": 1.0, "T": 0.5}} | SDC, "prediction": VOTE}, r"moon keeps .*fedsdc hands out"),
         ({"client": {"isfl": {"sigma": 0.02, "N_p": 1}, "fedbn": {}}}, r"fedbn needs 'personal'"),
-        ({"prediction": {"name": "last_models"}}, r"last_models needs 'last_models' in method\.client; got none"),
         ({"client": SDC}, r"fedsdc needs 'vote' in method\.prediction; got global"),
-        ({"client": {"fedpac": PAC}}, r"fedpac needs 'fedpac' in method\.prediction"),
-        ({"client": REP}, r"fedrep needs 'personal' in .*got global"),
         ({"client": {"fedpac": PAC} | REP, "prediction": {"name": "fedpac"}}, r"fedpac and fedrep .*what the head is"),
-        ({"prediction": {"name": "fedpac"}}, r"'fedpac' in method\.client"),
-        ({"server": {"direction": LD | {"variant": "reference"}} | DISCO}, r"principal needs .*weights; got disco"),
-        ({"server": {"direction": {"name": "harmonize", "variant": "reference"}} | DISCO}, r"harmonize needs .*disco"),
         ({"client": {"moon": {"mu": -1.0, "T": 0.5}}}, r"client\.moon\.mu: got -1\.0"),
-        ({"client": {"moon": {"mu": 1.0, "T": 0.0}}}, r"client\.moon\.T: got 0\.0"),
-        ({"client": {"feddyn": {"alpha": 0.0}}, "server": DRIFT}, r"client\.feddyn\.alpha: got 0\.0"),
-        ({"client": {"fedproc": {"T_p": 0}}}, r"client\.fedproc\.T_p: got 0"),
-        ({"client": {"feddecorr": {"beta": -0.1}}}, r"client\.feddecorr\.beta: got -0\.1"),
-        ({"client": {"fedntd": {"beta": 1.0, "tau": 0.0}}}, r"client\.fedntd\.tau: got 0\.0"),
-        ({"client": {"fedrs": {"alpha": 1.1}}}, r"client\.fedrs\.alpha: got 1\.1"),
-        ({"client": {"fedlc": {"tau": -1.0}}}, r"client\.fedlc\.tau: got -1\.0"),
-        ({"client": {"isfl": {"sigma": 1.0, "N_p": 5}}}, r"client\.isfl\.sigma: got 1\.0"),
-        ({"client": {"isfl": {"sigma": 0.1, "N_p": 0}}}, r"client\.isfl\.N_p: got 0"),
-        ({"client": {"fedcm": {"alpha": 0.0}}}, r"client\.fedcm\.alpha: got 0\.0"),
-        ({"client": {"fedsam": {"rho": -0.1}}}, r"client\.fedsam\.rho: got -0\.1"),
         ({"client": {"fedgela": GELA, "fedetf": ETF}}, r"fedgela and fedetf both decide what the classifier is"),
-        ({"client": {"fedgela": GELA} | REP, "prediction": PERSONAL}, r"fedgela replaces .*fedrep decides"),
-        ({"client": {"fedgela": GELA}, "selection": DIVERSE}, r"feddiverse trains the head .*but fedgela decides"),
-        ({"client": {"fedetf": ETF | {"gamma": 0.0}}}, r"client\.fedetf\.gamma: got 0\.0"),
         ({"client": {"fedlesam": {"rho": 0.1}, "fedsam": {"rho": 0.1}}}, r"fedlesam and fedsam .*second gradient"),
-        ({"client": {"fedgloss": {"beta": 1.0}}}, r"fedgloss needs 'fedgloss' in method\.server\.post; got none"),
-        ({"server": UNIFORM | {"post": {"name": "fedgloss"}}}, r"fedgloss needs 'fedgloss' in .*optimizer; got add"),
-        ({"prediction": {"name": "last_two"}}, r"last_two needs 'last_two' in method\.server\.post; got none"),
-        ({"server": {"direction": {"name": "extrapolate", "eps": 0.0}}}, r"direction\.eps: got 0\.0"),
-        ({"server": {"optimizer": {"name": "lookahead", "lam": 1.0}}}, r"optimizer\.lam: got 1\.0"),
-        ({"server": {"optimizer": ADAM | {"tau": 0.0}}}, r"optimizer\.tau: got 0\.0"),
         ({"server": {"optimizer": ADAM | {"beta1": 1.0}}}, r"optimizer\.beta1: got 1\.0"),
-        ({"server": {"weights": {"name": "disco", "a": -1, "b": 0}}}, r"weights\.a: got -1"),
         ({"server": {"direction": {"name": "harmonize", "reading": "cold"}}}, r"direction\.reading: got 'cold'"),
-        ({"server": {"direction": LD | {"proportion": 1.01}}}, r"direction\.proportion: got 1\.01"),
-        ({"server": {"direction": LD | {"normaliser": "l2"}}}, r"direction\.normaliser: got 'l2'; .*'l2top'"),
-        ({"client": {"fedld_margin": {"lam": float("nan")}}}, r"fedld_margin\.lam: got nan"),
-        ({"client": {"fedmr": {"mu1": float("inf"), "mu2": 0}}}, r"fedmr\.mu1: got inf"),
-        ({"client": {"fedmr": {"mu1": 0, "mu2": 0, "submit": 1.5}}}, r"fedmr\.submit: got 1\.5"),
-        ({"client": {"fedmr": {"mu1": 0, "mu2": 0, "lite": 0}}}, r"fedmr\.lite: got 0"),
-        ({"client": {"fedrep": {"E_h": 0, "E_b": 1}}}, r"fedrep\.E_h: got 0"),
         ({"client": {"fedsdc": SDC["fedsdc"] | {"rho": [1.0, 0.4]}}}, r"fedsdc\.rho: .*0 < low < high <= 1"),
-        ({"client": {"fedsdc": SDC["fedsdc"] | {"H": 0}}}, r"fedsdc\.H: got 0"),
-        ({"client": SDC, "prediction": VOTE | {"gamma": 1.2}}, r"prediction\.gamma: got 1\.2"),
-        ({"client": SDC, "prediction": VOTE | {"ranking": "test"}}, r"prediction\.ranking: got 'test'"),
     ],
 )  # fmt: skip
 def test_refused_by_name(config: dict[str, Any], said: str) -> None:

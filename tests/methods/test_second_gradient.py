@@ -17,17 +17,15 @@ from federations import (
     federation,
     one_parameter,
     ones,
-    reported,
     run,
     same,
-    two_parameters,
     with_rules,
 )
 from torch import Tensor
 
 from benchmark.engine.federation import FederatedRun
 from benchmark.engine.records import Cost
-from methods.core.contexts import ClientContext, Phase
+from methods.core.contexts import ClientContext
 from methods.core.rules import ClientRule, Selection
 from methods.core.vectors import Layout
 from methods.fedlesam import FedLESAM
@@ -57,11 +55,6 @@ class Still(ClientRule):
         return torch.zeros_like(g)
 
 
-class HeadOnly(ClientRule):
-    def phases(self, ctx: ClientContext) -> tuple[Phase, ...]:
-        return (Phase(groups=("head",)),)
-
-
 def test_the_second_gradient_sees_what_the_first_saw() -> None:
     """With e = 0, BatchNorm and dropout, the run is FedAvg's bit for bit, at 33 further samples a round and epoch."""
     options: dict[str, Any] = {"net": bn_dropout, "momentum": 0.9, "weight_decay": 1e-3}
@@ -85,12 +78,6 @@ def test_the_second_gradient_repeats_the_draws_of_losses() -> None:
         run(class_run(with_rules(*rules, config=lite), rounds=2)) for rules in ((), (Still(gradients=[]),))
     )
     assert torch.equal(once[2].w, twice[2].w)
-
-
-def test_only_the_groups_that_train_are_climbed() -> None:
-    still = Still(gradients=[])
-    run(federation(ones(2), with_rules(still, HeadOnly()), two_parameters(), rounds=1))
-    assert still.gradients and all(float(g[0]) == 0.0 for g in still.gradients)
 
 
 def test_corrections_are_added_once_at_the_point_itself() -> None:
@@ -144,17 +131,6 @@ def test_lesam_since_the_client_s_own_round_or_the_last(variant: str, expected: 
     )
     states = run(quadratic(config, selection=turns, b=(-1.0, 3.0), rounds=3))
     assert [float(state.w) for state in states] == pytest.approx(expected, abs=1e-12)
-
-
-def test_lesam_takes_one_gradient_a_step() -> None:
-    """Away from w, so that BatchNorm's statistics are those of the other point, and no sample is counted twice."""
-    options: dict[str, Any] = {"net": bn_dropout, "rounds": 2}
-    there, here = (
-        reported(class_run({"client": {"fedlesam": {"rho": rho}}}, **options)) for rho in (0.5, 0.0)
-    )
-    assert [report.cost.trained for report in there[1]] == [0, 0]
-    assert torch.equal(there[0][1].w, here[0][1].w)  # e = 0 in the first round
-    assert not torch.equal(there[0][2].buffers, here[0][2].buffers)
 
 
 GLOSS = {

@@ -12,7 +12,6 @@ import torch
 import torch.nn.functional as F
 from federations import (
     Quadratic,
-    Recorder,
     asked,
     assert_resumes,
     bn_dropout,
@@ -33,9 +32,7 @@ from torch import Tensor
 from benchmark.engine.federation import FederatedRun
 from benchmark.engine.records import Cost
 from benchmark.engine.views import client_pool
-from methods.core import vectors
 from methods.core.method import build
-from methods.core.rules import MethodError
 from methods.core.vectors import gram
 from methods.selection.fedpns import FedPNS, agreement, flag
 from methods.selection.powd import PowD
@@ -132,29 +129,6 @@ def test_powd_takes_the_highest_of_the_candidates() -> None:
         assert not set(candidates[list(ids)]) & set(selected)
 
 
-def test_powd_frequencies() -> None:
-    fake = Fake(POWD["sel_n"], POWD["sel_loss"])
-    chosen, draws = np.zeros(10), 1500
-    for t in range(draws):
-        ids, _ = PowD(d=5).choose(t, 3, fake, {}, rng(t))
-        chosen[list(ids)] += 1
-    asked = np.bincount(np.array(fake.asked).ravel(), minlength=10)
-    assert all(len(set(ids)) == 5 for ids in fake.asked)
-    within = 5 * np.sqrt(0.25 / draws)
-    assert np.abs(asked / draws - POWD["sel_incl_prob"]).max() < within
-    assert np.abs(chosen / draws - POWD["sel_sel_prob"]).max() < within
-
-
-def test_powd_breaks_ties_at_random() -> None:
-    """Losses 2, 1, 1, 1, 0: client 0 always, one of 1, 2, 3 a third of the time each (300 +- 70 of 900)."""
-    counts = np.zeros(5)
-    for t in range(900):
-        ids, _ = PowD(d=None).choose(t, 2, Fake([3] * 5, [2, 1, 1, 1, 0]), {}, rng(t))
-        counts[list(ids)] += 1
-    assert (counts[0], counts[4]) == (900, 0)
-    assert np.abs(counts[1:4] - 300).max() < 70
-
-
 def test_powd_loss_is_the_mean_over_samples_in_evaluation_mode() -> None:
     """600 samples come in batches of 512 and 88; dropout is off and BatchNorm's statistics are the running ones."""
     problem = classes((600, 11))
@@ -174,26 +148,6 @@ def test_powd_loss_is_the_mean_over_samples_in_evaluation_mode() -> None:
     found, _ = asked(model, PowD(d=2, variant="reference", loss="mean")._loss)
     np.testing.assert_allclose(found[1], [each[600:].mean()], rtol=1e-12)
     assert torch.equal(state.buffers, model.model.buffers)
-
-
-def test_powd_and_clients_without_samples() -> None:
-    """They are asked only where the candidates would otherwise be too few; their loss counts as 0."""
-    for d in (2, 3):
-        method = {"selection": {"name": "powd", "d": d}}
-        model = federation(classes((4, 0, 5, 0)), method, mlp(), clients_per_round=2, batch_size=4)
-        report = model.run_round(model.initial_state())[1]
-        assert (report.clients, report.cost) == ((0, 2), Cost(scalars_up=d, forward=9))
-
-
-def test_powd_in_a_full_first_round() -> None:
-    """``train.first_round_full`` asks for more clients than there are candidates later: nobody is asked then."""
-    model = federation(
-        ones(1, 1, 1, 1), {"selection": {"name": "powd", "d": 3}}, one_parameter(), clients_per_round=2
-    )
-    model = replace(model, schedule=replace(model.schedule, first_round_full=True))
-    state, first = model.run_round(model.initial_state())
-    assert (first.clients, first.cost) == ((0, 1, 2, 3), Cost())
-    assert model.run_round(state)[1].cost == Cost(scalars_up=3, forward=3)
 
 
 # FedPNS ----------------------------------------------------------------------------------------------------------
@@ -296,32 +250,6 @@ def test_fedpns_may_weigh_by_the_probabilities_after_the_rounds_flags() -> None:
     near(report.weights, [p[0] / 100, p[1] / 100, p[2] + 0.99 * (p[0] + p[1])], 1e-12)
 
 
-def test_dropped_updates_take_their_buffers_with_them() -> None:
-    """BatchNorm statistics and payloads are averaged with the same weights as the updates."""
-    sizes = (6, 6, 6, 6)
-    log = Recorder()
-    method = with_rules(log, config={"selection": PNS | {"weights": "drop"}})
-    model = federation(classes(sizes, seed=3), method, seeded(bn_dropout, 0), lr=0.5, batch_size=3)
-    first = model.initial_state()
-    state, report = model.run_round(first)
-    p = np.array(report.weights)
-    assert 0 < (p == 0).sum() < 4
-    assert p.sum() == pytest.approx(1)
-    ends = [end for _, _, end in log.ends]
-    mean = sum(weight * end.buffers for weight, end in zip(p, ends, strict=True))
-    counters = model.model.counters
-    np.testing.assert_allclose(state.buffers[~counters], mean[~counters], rtol=1e-12, atol=1e-12)
-    moved = sum(weight * end.update for weight, end in zip(p, ends, strict=True))
-    np.testing.assert_allclose(state.w, first.w + moved, rtol=1e-12, atol=1e-12)
-
-
-def test_gram_goes_through_columns_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Exact in float64 on float32 input."""
-    updates = torch.randn(5, 1001, generator=torch.Generator().manual_seed(0)) * 1e-3
-    monkeypatch.setattr(vectors, "CHUNK", 5 * 70)
-    np.testing.assert_allclose(gram(updates), updates.double() @ updates.double().T, rtol=1e-13, atol=0)
-
-
 # Round robin, as in the public code ------------------------------------------------------------------------------
 
 
@@ -339,23 +267,3 @@ def test_round_robin_as_in_the_code() -> None:
     assert turns.sum() == 1800
     assert 4 < np.ptp(turns) < 8 * 4.4
     assert np.abs(turns - 75).max() < 4 * 4.4
-
-
-# Bad values ------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("selection", "message"),
-    [
-        ({"name": "powd"}, r"selection\.d: missing"),
-        ({"name": "powd", "d": 1}, r"selection\.d: got 1; .*clients_per_round.* 2 to 5"),
-        (PNS | {"cap": 1.5}, r"selection\.cap: got 1\.5"),
-        (PNS | {"capp": 1}, r"selection\.capp: unknown.*'cap'"),
-        (HCS | {"Hc": 6}, r"selection\.Hc: got 6; .*1 to 5"),
-        ({"name": "round_robin", "variant": "code"}, r"selection\.variant: got 'code'"),
-    ],
-)
-def test_bad_values(selection: dict, message: str) -> None:
-    with pytest.raises(MethodError, match=message):
-        model = federation(ones(*[1] * 5), {"selection": selection}, one_parameter(), clients_per_round=2)
-        run(model)

@@ -63,17 +63,6 @@ def test_gradients_and_statistics_are_views(channels_last: bool) -> None:
     assert flat.g is g and flat.w is w and flat.buffers is buffers
 
 
-def test_an_unused_parameter_has_no_gradient() -> None:
-    """Here the classifier's; what an earlier pass has left in g does not stay."""
-    flat = FlatModel(some_net())
-    flat.g.fill_(7.0)
-    flat.forget_gradients()
-    flat.net.features(images()).sum().backward()
-    flat.collect_gradients()
-    assert float(flat.g[flat.body_size :].abs().max()) == 0.0
-    assert 0.0 < float(flat.g[: flat.body_size].abs().max()) < 7.0
-
-
 def test_layout_has_groups_by_type_of_layer_no_gaps_and_the_head_last() -> None:
     flat = FlatModel(some_net())
     entries = flat.layout.entries
@@ -123,20 +112,6 @@ def test_other_heads_take_the_classifiers_place(channels_last: bool) -> None:
         flat.net(x).sum().backward()
         flat.collect_gradients()
         assert bool((flat.g[flat.body_size :] != 0).all())
-
-
-def test_tensors_begin_at_multiples_of_four() -> None:
-    """Those of four numbers or a multiple, behind others of 6, 5 and 1; 16 bytes are what cuDNN's BatchNorm reads."""
-    body = nn.Sequential(
-        nn.Linear(2, 6), nn.BatchNorm1d(6), nn.Linear(6, 4), nn.BatchNorm1d(4), nn.Linear(4, 4)
-    )
-    flat = FlatModel(Net(body, nn.Linear(4, 5), 4))
-    starts = {e.name: e.start for e in (*flat.layout.entries, *flat.buffer_layout.entries)}
-    norm = [starts[f"body.3.{name}"] for name in ("weight", "bias", "running_mean", "running_var")]
-    assert [start % 4 for start in norm] == [0, 0, 0, 0]
-    # 2 x 6, 6 x 4, 4, 4, 4, 4 x 4 and 4 numbers; then 6, 6 and 6
-    names = ("0.weight", "2.weight", "4.bias", "0.bias", "1.weight")
-    assert [starts[f"body.{name}"] for name in names] == [0, 12, 64, 68, 74]
 
 
 def test_focal_loss_by_hand() -> None:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from benchmark.errors import ConfigError
 from benchmark.models.flat import FlatModel
-from benchmark.models.networks import DepthwiseConv2d, Net, WideBlock, build_net
+from benchmark.models.networks import DepthwiseConv2d, Net, build_net
 
 RGB = (3, 32, 32)
 RESNET18 = 11_173_962
@@ -76,16 +76,6 @@ def test_group_norm_has_batch_norms_size(
     assert net.features(torch.zeros(1, 3, 56, 56, device="meta")).shape == (1, features)
 
 
-def test_resnet50_has_the_known_size() -> None:
-    """torchvision states 25,557,032 parameters with 1,000 classes; 26,560 channels are normalised, by 53 layers."""
-    assert counted("resnet50", 2) == (25_557_032 - 998 * 2049, 2 * 26_560 + 53)
-    net = without_memory("resnet50", 2)
-    assert net.feature_dim == 2048
-    stem = net.body.conv1(torch.zeros(1, 3, 64, 64, device="meta"))
-    assert stem.shape == (1, 64, 32, 32)
-    assert net.body.maxpool(stem).shape == (1, 64, 16, 16)
-
-
 @pytest.mark.parametrize("k", [1, 10])
 def test_wide_resnet_has_the_size_that_fedmr_prints(k: int) -> None:
     """With biased convolutions and BatchNorm's numbers WRN-28-10 has FedMR's 36.565 M (Table 3).
@@ -105,23 +95,6 @@ def test_wide_resnet_has_the_size_that_fedmr_prints(k: int) -> None:
         assert found == (36_546_980, 17_977) and f"{sum(found) / 1e6:.3f}" == "36.565"
 
 
-def test_wide_resnet_drops_between_the_convolutions() -> None:
-    net = without_memory("wrn28_10", 3, dropout=0.3)
-    assert [m.p for m in net.body.modules() if isinstance(m, nn.Dropout)] == [0.3] * 12
-    block = WideBlock(2, 4, 2, 0.5).eval()
-    x = images(3, 2, 6, 6)
-    for norm in (block.norm1, block.norm2):  # neutral in evaluation mode, up to the epsilon of 1e-5
-        norm.eps = 0.0
-    active = x.clamp(min=0)
-    by_hand = block.conv2(block.conv1(active).clamp(min=0)) + block.shortcut(active)
-    torch.testing.assert_close(block(x), by_hand)
-    assert by_hand.shape == (3, 4, 3, 3)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        block.dropout.train()
-        assert not torch.allclose(block(x), by_hand)
-
-
 @pytest.mark.parametrize(("hidden", "head"), [(0, 1281 * 8), (640, 1281 * 640 + 641 * 8)])
 def test_efficientnet_has_the_known_size(hidden: int, head: int) -> None:
     """torchvision's table: 5,288,548 parameters with 1,000 classes. FedMR prints 4.875 M, with prototypes 4.880 M.
@@ -133,26 +106,6 @@ def test_efficientnet_has_the_known_size(hidden: int, head: int) -> None:
     if hidden:
         assert f"{(parameters + buffers) / 1e6:.3f}" == "4.875"
         assert f"{(parameters + buffers + 8 * 640) / 1e6:.3f}" == "4.880"
-
-
-@pytest.mark.parametrize(
-    ("name", "multiplier", "features"),
-    [
-        ("resnet18_32", 0.125, 64),
-        ("resnet18_gn", 0.15, 76),  # 76.8, rounded to a whole number of groups of two
-        ("resnet50", 0.125, 256),
-        ("resnet50_gn", 0.2, 384),  # 4 x 102.4, rounded to a whole number of groups of 32
-        ("mobilenetv2_gn", 0.35, 1280),  # below 1 the paper leaves the last convolution as it is
-        ("mobilenetv2_gn", 1.4, 1792),
-    ],
-)
-def test_narrow_and_wide_networks(name: str, multiplier: float, features: int) -> None:
-    net = without_memory(name, 5, width_multiplier=multiplier).eval()
-    z = net.features(torch.zeros(2, *RGB, device="meta"))
-    assert z.shape == (2, features)
-    assert net.classify(z).shape == (2, 5)
-    parameters = sum(p.numel() for p in net.parameters())
-    assert (parameters < counted(name, 5)[0]) == (multiplier < 1)
 
 
 @pytest.mark.parametrize("side", [1, 2, 4, 5, 7])
@@ -168,23 +121,6 @@ def test_depthwise_convolution_of_small_images(kernel: int, stride: int, side: i
         results.append((z, *torch.autograd.grad((z * z).sum(), (x, conv.weight))))
     for ours, expected in zip(*results, strict=True):
         torch.testing.assert_close(ours, expected)
-
-
-@pytest.mark.parametrize(("name", "blocks"), [("mobilenetv2_gn", 17), ("efficientnet_b0", 16)])
-def test_every_block_has_one_depthwise_convolution(name: str, blocks: int) -> None:
-    depthwise = [m for m in without_memory(name, 10).modules() if isinstance(m, nn.Conv2d) and m.groups > 1]
-    assert len(depthwise) == blocks and all(isinstance(m, DepthwiseConv2d) for m in depthwise)
-
-
-def test_drop_path_skips_blocks_in_training_only() -> None:
-    """In training one of two equal images may skip a block that the other goes through."""
-    net = built("mobilenetv2_gn", 2, drop_path=0.9)
-    x = images(1, *RGB).expand(8, *RGB)
-    with torch.no_grad():
-        torch.testing.assert_close(net.eval()(x)[0], net.eval()(x)[7])
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(0)
-            assert net.train().features(x).std(dim=0).max() > 1e-3
 
 
 @pytest.mark.parametrize(
@@ -203,15 +139,6 @@ def test_small_networks(name: str, shape: tuple[int, int, int], parameters: int)
     assert net(torch.zeros(3, *shape)).shape == (3, 10)
 
 
-@pytest.mark.parametrize(("side", "pixels"), [(28, 3 * 3), (32, 4 * 4), (9, 1)])
-def test_stride_of_the_first_convolution(side: int, pixels: int) -> None:
-    """28 pixels become 14, 7 and 3; 32 become 16, 8 and 4; 9 become 5, 2 and 1."""
-    net = built("small_cnn", 10, (1, side, side), stride=2)
-    parameters = (9 * 16 + 16) + (144 * 32 + 32) + (32 * pixels * 128 + 128) + 1290
-    assert sum(p.numel() for p in net.parameters()) == parameters
-    assert net(torch.zeros(3, 1, side, side)).shape == (3, 10)
-
-
 # Layers behind the body ------------------------------------------------------------------------------------------
 
 
@@ -225,20 +152,6 @@ def test_weights_depend_on_the_seed_alone() -> None:
     assert torch.equal(torch.get_rng_state(), before)  # building a model changes no other draw
     assert torch.equal(first, second)
     assert not torch.equal(first, other)
-
-
-def test_feature_dropout() -> None:
-    """In training a share of the features is zero and the others are scaled up; otherwise nothing changes."""
-    plain, dropping = digits(), digits(feature_dropout=0.25)
-    x = images(400, 1, 8, 8)
-    z = plain.features(x)
-    assert torch.equal(dropping.eval().features(x), z)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        dropped = dropping.train().features(x)
-    zero = dropped == 0
-    torch.testing.assert_close(dropped[~zero], z[~zero] / 0.75)
-    assert float(zero[z > 0].float().mean()) == pytest.approx(0.25, abs=0.03)
 
 
 def test_projection_head() -> None:

@@ -11,11 +11,10 @@ import timm
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torchvision.models import ResNet50_Weights
 
-from benchmark.config.schema import NamedConfig, PathsConfig
+from benchmark.config.schema import PathsConfig
 from benchmark.errors import ConfigError
-from benchmark.models.networks import Net, build_net, wanted_weights
+from benchmark.models.networks import Net, build_net
 from benchmark.models.pretrained import (
     EFFICIENTNET_B0,
     MOBILENETV2,
@@ -26,7 +25,6 @@ from benchmark.models.pretrained import (
     exported,
     fetch_weights,
     read_weights,
-    weights_folder,
 )
 
 FILES = {
@@ -75,21 +73,6 @@ def test_the_body_has_the_files_values_and_the_head_those_of_the_seed(name: str)
     for ours, drawn in zip(net.classifier.parameters(), plain.classifier.parameters(), strict=True):
         assert torch.equal(ours, drawn)
     assert [tuple(p.shape) for p in net.classifier.parameters()] == [(5, net.feature_dim), (5,)]
-
-
-def test_layers_behind_the_body_stay_as_drawn() -> None:
-    """Files saved by torch before 0.4.1 lack BatchNorm's counter."""
-    given = {key: t for key, t in made_up("efficientnet_b0").items() if not key.endswith("tracked")}
-    settings = {"hidden": 7, "projection": 6, "feature_dropout": 0.1}
-    net, plain = (
-        built("efficientnet_b0", given, **settings),
-        build_net("efficientnet_b0", 5, RGB, settings, 0),
-    )
-    assert torch.equal(net.body[0].conv_stem.weight, given["conv_stem.weight"])
-    assert torch.equal(net.body[0].bn1.running_var, given["bn1.running_var"])
-    assert int(net.body[0].bn1.num_batches_tracked) == 0
-    assert torch.equal(net.body[0].classifier[0].weight, plain.body[0].classifier[0].weight)
-    assert torch.equal(net.body[1].weight, plain.body[1].weight)
 
 
 @pytest.mark.parametrize(
@@ -176,14 +159,6 @@ def test_every_group_norm_has_the_mean_and_the_spread_of_batch_norm(name: str) -
         torch.testing.assert_close(z.std((0, 2, 3), correction=0), spread, rtol=1e-3, atol=1e-3)
 
 
-def test_the_file_of_a_group_norm_stays_as_it_is() -> None:
-    settings = {"width_multiplier": 0.125}
-    own = build_net("resnet18_gn", 5, RGB, settings, 1).body.state_dict()
-    settings["start"] = "own-00000000.pth"
-    found = build_net("resnet18_gn", 5, RGB, settings, 0, lambda source: own).body.state_dict()
-    assert all(torch.equal(found[key], t) for key, t in own.items())
-
-
 @pytest.mark.parametrize("wrapped", [False, True])
 def test_a_checkpoint_of_feddiverses_authors(wrapped: bool, tmp_path: Path) -> None:
     """timm's MobileNetV2 with GroupNorm and 2028 outputs, as their code builds it; nothing is calibrated."""
@@ -206,33 +181,6 @@ def test_a_checkpoint_of_feddiverses_authors(wrapped: bool, tmp_path: Path) -> N
 # The files -----------------------------------------------------------------------------------------------------
 
 
-def test_the_files_are_those_that_the_libraries_name() -> None:
-    assert ResNet50_Weights.IMAGENET1K_V1.url == RESNET50.url
-    assert timm.get_pretrained_cfg("mobilenetv2_100.ra_in1k").url == MOBILENETV2.url
-    assert timm.get_pretrained_cfg("resnet50_gn.a1h_in1k").url == RESNET50_GN.url
-    assert timm.get_pretrained_cfg("efficientnet_b0.ra_in1k").url == EFFICIENTNET_B0.url
-    assert (MOBILENETV2.file, MOBILENETV2.digits) == ("mobilenetv2_100_ra-b33bc2c4.pth", "b33bc2c4")
-    assert timm.get_pretrained_cfg("mobilenetv2_100.ra_in1k").classifier + "." == MOBILENETV2.head
-    assert timm.get_pretrained_cfg("resnet50.tv_in1k").classifier + "." == RESNET50.head
-
-
-def test_where_the_files_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("FEDTABLES_WEIGHTS", raising=False)
-    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
-    assert weights_folder(PathsConfig()) == tmp_path / "torch" / "hub" / "checkpoints"
-    monkeypatch.setenv("FEDTABLES_WEIGHTS", str(tmp_path / "env"))
-    assert weights_folder(PathsConfig()) == tmp_path / "env"
-    assert weights_folder(PathsConfig(weights=str(tmp_path / "set"))) == tmp_path / "set"
-
-
-def test_weights_that_a_model_starts_from() -> None:
-    """None without ``pretrained``, and for a name that is unknown (which another check refuses)."""
-    wanted = {("resnet50", True): RESNET50, ("resnet50", False): None, ("unknown", True): None}
-    for (name, pretrained), source in wanted.items():
-        model = NamedConfig.model_validate({"name": name, "pretrained": pretrained})
-        assert wanted_weights(model) == source
-
-
 def published(folder: Path, content: object) -> tuple[Path, PathsConfig, WeightsFile]:
     """Publish a file with this content: (its place, the settings that name its folder, its description)."""
     buffer = io.BytesIO()
@@ -252,21 +200,6 @@ def test_no_file_and_no_network(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_with_a_network_the_file_is_downloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path, paths, source = published(tmp_path, {"a": torch.ones(2)})
-    content, asked = path.read_bytes(), []
-    path.unlink()
-
-    def download(url: str, target: str, digits: str, progress: bool) -> None:
-        asked.append((url, digits))
-        Path(target).write_bytes(content)
-
-    monkeypatch.setattr(torch.hub, "download_url_to_file", download)
-    for _ in range(2):
-        assert torch.equal(read_weights(source, paths)["a"], torch.ones(2))
-    assert asked == [(source.url, source.digits)]
-
-
 def test_a_damaged_file(tmp_path: Path) -> None:
     path, paths, source = published(tmp_path, {"a": torch.ones(100)})
     content = path.read_bytes()
@@ -278,23 +211,3 @@ def test_a_damaged_file(tmp_path: Path) -> None:
         assert str(path) in str(caught.value)
         assert source.url in str(caught.value)
         path.write_bytes(content)
-
-
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        (b"no archive of torch", "torch cannot read it"),
-        (Path("code, not tensors"), "torch cannot read it"),
-        ([torch.ones(2)], "contains a list"),
-        ({"epoch": 3}, "not tensors by name"),
-    ],
-)
-def test_a_file_with_something_else(tmp_path: Path, content: object, said: str) -> None:
-    _, paths, source = published(tmp_path, content)
-    with pytest.raises(ConfigError, match=said):
-        read_weights(source, paths)
-
-
-def test_weights_that_cannot_be_used() -> None:
-    with pytest.raises(ConfigError, match=r"model\.pretrained: got True; .*width_multiplier=0\.5"):
-        built("resnet50", {}, width_multiplier=0.5)

@@ -26,6 +26,7 @@ from benchmark.config.schema import RunConfig
 from benchmark.runs import claim
 
 
+@pytest.mark.slow
 def test_one_at_a_time_and_a_killed_process_holds_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -63,6 +64,7 @@ def test_a_process_that_slept_while_another_one_took_over(
     assert bits(config) == bits(calm) and remains(config) == []
 
 
+@pytest.mark.slow
 def test_a_process_that_wakes_while_another_one_is_at_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calm: RunConfig
 ) -> None:
@@ -83,27 +85,6 @@ def test_a_process_that_wakes_while_another_one_is_at_work(
     assert carry_out(config, wake).state == "done"
     sleeper.join()
     assert bits(config) == bits(calm) and remains(config) == []
-
-
-@pytest.mark.parametrize(
-    "content", ["elsewhere/1/1 1 1 mark", ""], ids=["of another machine", "half written"]
-)
-def test_a_claim_whose_process_cannot_be_seen_lives_while_it_is_touched(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str
-) -> None:
-    path = tmp_path / ".seed0.claim"
-    path.write_text(content)
-    with claim.claimed(path) as is_ours:
-        assert claim.is_held(path) and not is_ours
-    os.utime(path, (0, 0))
-    with claim.claimed(path) as is_ours:
-        assert claim.is_held(path) and is_ours
-        os.utime(path, (0, 0))
-        monkeypatch.setattr(claim, "BEAT_SECONDS", 0.01)
-        with claim.claimed(tmp_path / ".seed1.claim"):
-            os.utime(tmp_path / ".seed1.claim", (0, 0))
-            wait_until(lambda: claim.is_held(tmp_path / ".seed1.claim"), "a touch")
-    assert os.listdir(tmp_path) == []
 
 
 def is_stopped(pid: int) -> bool:

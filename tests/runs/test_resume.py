@@ -29,7 +29,6 @@ from tiny_runs import (
     words_of,
 )
 
-from benchmark.runs import checkpoint
 from benchmark.runs.result_files import read_records
 
 KILLS = 20
@@ -44,6 +43,7 @@ def undisturbed(tmp_path: Path, *layers: Mapping[str, Any], **runtime: Any) -> t
 # kill -9 -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_killed_at_20_random_moments(tmp_path: Path) -> None:
     rounds = 60
     calm, config = (
@@ -77,6 +77,7 @@ def test_killed_at_20_random_moments(tmp_path: Path) -> None:
     assert remains(config) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stopped", [False, True], ids=["from the start", "from a checkpoint"])
 def test_killed_before_and_after_each_step_to_the_disk(tmp_path: Path, stopped: bool) -> None:
     layers = (STATEFUL, {"train": {"rounds": 3 if stopped else 2}})
@@ -134,25 +135,6 @@ def test_a_signal_saves_the_state(tmp_path: Path, layer: dict[str, Any], number:
     assert process.exitcode == 0, log.read_text()
     assert bits(config) == expected and remains(config) == []
     assert f"resumed after round {stopped}" in (folder.path / "log.txt").read_text()
-
-
-def test_a_stop_between_two_clients_keeps_the_finished_rounds(tmp_path: Path) -> None:
-    layer = {"dataset": {"options": {"channels": 3}}, "model": "tiny_cnn", "train": {"augment": "blood"}}
-    expected = undisturbed(tmp_path, STATEFUL, layer)
-    config = interrupted(tmp_path / "stopped", layer)
-    assert carry_out(config).state == "done"
-    assert bits(config) == expected
-
-
-def test_seconds_of_all_processes_count(tmp_path: Path) -> None:
-    """Stopped after one round; then its checkpoint says that it took 1,000 seconds."""
-    config = interrupted(tmp_path / "results")
-    (attempt,) = folder_of(config).attempts()
-    saved = checkpoint.load(attempt / "checkpoint.pt", config)
-    assert saved is not None and saved["state"]["round"] == 1 and 0 < saved["seconds"] < 1000
-    checkpoint.save(attempt / "checkpoint.pt", saved | {"seconds": 1000.0})
-    assert carry_out(config).state == "done"
-    assert 1000 < result_of(config).seconds < 2000
 
 
 # Done is done ------------------------------------------------------------------------------------------------------

@@ -1,11 +1,8 @@
 """From a configuration to a finished run: what is trained on, what is recorded, what is refused."""
 
-import errno
 import math
-import os
 import re
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -18,9 +15,9 @@ from tiny_runs import carry_out, folder_of, index_of, result_of, tiny
 from benchmark.config.schema import RunConfig
 from benchmark.engine.federation import FederatedRun
 from benchmark.engine.records import Record
-from benchmark.errors import ConfigError, UserError
-from benchmark.runs.build import build_problem, build_run, choose_device
-from benchmark.runs.data import load_data, prepare_data
+from benchmark.errors import UserError
+from benchmark.runs.build import build_problem, choose_device
+from benchmark.runs.data import load_data
 from benchmark.runs.result_files import read_records
 from benchmark.system import NO_MEMORY
 from methods.core.samples import TwoArrays
@@ -94,31 +91,6 @@ def test_what_no_client_drew_is_test_data(tmp_path: Path) -> None:
     assert Counter(labels) == dict.fromkeys(range(5), 70) and set(few.rest) <= set(data.rest)
 
 
-@pytest.mark.parametrize(
-    ("given", "side", "expected"), [(512, 8, 512), (512, 384, 37), (20, 384, 20), (512, 224, 111)]
-)
-def test_batches_of_evaluation_have_16_million_numbers_at_most(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: int, side: int, expected: int
-) -> None:
-    """2^24 / (3 x 384 x 384) = 37.9, 2^24 / (3 x 224 x 224) = 111.4."""
-    config = configuration(tmp_path, {"evaluation": {"batch_size": given}})
-    data = load_data(config)
-    large = replace(data.train, images=np.broadcast_to(np.uint8(0), (len(data.train), 3, side, side)))
-    dataset = replace(data.dataset, mean=(0.5,) * 3, std=(0.5,) * 3)
-    data = replace(data, dataset=dataset, train=large, test=large)
-    problem = build_problem(config, data, choose_device("cpu"))
-    assert problem.evaluation_sets["test"].batch_size == expected
-
-
-def test_partitions_belong_to_the_seed_or_to_the_data(tmp_path: Path) -> None:
-    def clients(seed: int, pinned: int | None) -> list[list[int]]:
-        data = load_data(configuration(tmp_path, {"partition": {"seed": pinned}}, seed=seed))
-        return [client.tolist() for client in data.clients]
-
-    assert clients(0, None) != clients(1, None)
-    assert clients(0, 5) == clients(1, 5) == clients(5, None)
-
-
 def test_validation_is_held_out_of_every_client(tmp_path: Path) -> None:
     whole = load_data(configuration(tmp_path))
     assert sorted(np.concatenate(whole.clients).tolist()) == list(range(96))
@@ -156,92 +128,6 @@ def test_unseen_clients_never_take_part(tmp_path: Path) -> None:
     pinned = {"partition": {"seed": 3}}
     one, two = (load_data(configuration(tmp_path, layer, pinned, seed=seed)) for seed in (0, 1))
     assert list(one.unseen) == list(two.unseen)
-
-
-def test_records_over_clients(tmp_path: Path) -> None:
-    """All four numbers and the percentiles; participants are named by their numbers in the partition."""
-    layer = {"evaluation": {"measures": ["clients"], "unseen": 0.34, "validation": 0.25}}
-    config = configuration(tmp_path, layer, {"train": {"clients_per_round": 3}})
-    assert carry_out(config).state == "done"
-    data, records = load_data(config), records_of(config)
-    taken = {int(r.group.removeprefix("client=")) for r in records if r.split == "participation"}
-    assert taken <= set(data.ids) and len(taken) >= 3
-    final = result_of(config).final
-    for split, name in (("validation", "client"), ("unseen", "unseen")):
-        mean, worst, low, spread = (
-            final[split][f"{name}_{key}"] for key in ("mean", "worst", "p10", "spread")
-        )
-        curve = [r.value for r in records if (r.round, r.split, r.metric) == (3, split, f"{name}_accuracy")]
-        assert curve == sorted(curve) and (worst, low, len(curve)) == (curve[0], curve[1], 11)
-        assert worst <= mean <= curve[-1] and 0 <= spread <= 0.5
-    # All clients have as many samples, so their mean is that of the pooled validation set.
-    assert final["validation"]["client_mean"] == pytest.approx(final["validation"]["accuracy"])
-    assert result_of(config).made["unseen"] == list(data.unseen)
-
-
-@pytest.mark.parametrize(
-    ("evaluation", "train", "message"),
-    [
-        ({"measures": ["clients"]}, {}, r"evaluation.validation: got 0.0; expected a number > 0 and < 1"),
-        ({"unseen": 0.1}, {}, r"evaluation.unseen: got 0.1; expected 0, or at least 0.167"),
-        (
-            {"unseen": 0.2},
-            {"clients_per_round": 6},
-            r"1 to 5 \(the partition has 6 clients, 1 never take part\)",
-        ),
-    ],
-)
-def test_refusals_about_clients(
-    tmp_path: Path, evaluation: dict[str, Any], train: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(ConfigError, match=message):
-        config = configuration(tmp_path, {"evaluation": evaluation, "train": train})
-        build_run(config, load_data(config))
-
-
-def test_data_are_prepared_once_and_all_missing_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one, two = configuration(tmp_path, seed=0), configuration(tmp_path, seed=1)
-    asked: list[str] = []
-
-    def missing(what: Any, *_: Any) -> None:
-        asked.append(what if isinstance(what, str) else "weights")
-        raise ConfigError(f"{asked[-1]} not there")
-
-    monkeypatch.setattr("benchmark.runs.data.datasets.load", missing)
-    monkeypatch.setattr("benchmark.runs.data.fetch_weights", missing)
-    other = configuration(tmp_path, {"dataset": "cifar10", "model": {"name": "resnet50", "pretrained": True}})
-    with pytest.raises(ConfigError, match=r"^fake not there\n\ncifar10 not there\n\nweights not there$"):
-        prepare_data([one, two, other, other])
-    assert asked == ["fake", "cifar10", "weights"]
-
-
-def test_what_is_cut_in_training_is_cut_wherever_images_are_looked_at(tmp_path: Path) -> None:
-    """Images of 256 pixels with WaterBirds' augmentation: 224, the middle without chance where nothing is trained."""
-    layer = {
-        "dataset": {"options": {"size": 256, "channels": 3, "train_size": 24, "test_size": 8}},
-        "model": "tiny_cnn",
-        "train": {"augment": "waterbirds", "clients_per_round": 1},
-        "evaluation": {"validation": 0.25},
-    }
-    config = configuration(tmp_path, layer)
-    data = load_data(config)
-    run = build_run(config, data)
-    problem = run.problem
-    assert problem.images.shape[1:] == (3, 256, 256)
-    middle = torch.from_numpy(np.array(data.train.images[:2, :, 16:240, 16:240]))
-    mean, std = (torch.tensor(each).view(-1, 1, 1) for each in (data.dataset.mean, data.dataset.std))
-    for transform in (problem.transform, *(held.transform for held in problem.evaluation_sets.values())):
-        torch.testing.assert_close(
-            transform(problem.images[:2]), (middle / 255 - mean) / std, rtol=1e-4, atol=1e-4
-        )
-    x, _ = next(run.clients.data(0).batches())
-    assert x.shape[1:] == (3, 224, 224)
-    # The network is built for what it sees, and trains on what is cut already.
-    linear = next(m for m in run.model.net.modules() if isinstance(m, torch.nn.Linear))
-    assert linear.in_features == 16 * 56 * 56
-    run.run_round(run.initial_state())
 
 
 # Running -----------------------------------------------------------------------------------------------------------
@@ -305,13 +191,6 @@ def test_too_little_memory_is_one_message(tmp_path: Path, monkeypatch: pytest.Mo
     assert (folder_of(config).last_failure() or ("",))[0] == NO_MEMORY
 
 
-def test_a_log_that_cannot_be_written_ends_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As when there is no inode left for it."""
-    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    monkeypatch.setattr("logging.FileHandler._open", Mock(side_effect=full))
-    assert carry_out(configuration(tmp_path)).state == "done"
-
-
 @pytest.mark.parametrize(
     ("layer", "said"),
     [
@@ -335,15 +214,6 @@ def test_a_gpu_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"runtime\.device: got 'cuda:1'; expected auto or cpu"):
         carry_out(configuration(tmp_path, device="cuda:1"))
     assert choose_device("auto") == torch.device("cpu")
-
-
-def test_threads_are_what_the_configuration_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[int] = []
-    monkeypatch.setattr("benchmark.runs.execute.threadpool_limits", seen.append)
-    config = configuration(tmp_path, {"train": {"rounds": 1}}, threads=2)
-    carry_out(config)
-    assert seen == [2]
-    assert result_of(config).origin["threads"] == 2
 
 
 @pytest.mark.parametrize("tf32", [True, False])

@@ -1,24 +1,21 @@
 """A run's folder: whole or refused by name, never half read, whatever happens to the disk."""
 
-import errno
 import itertools
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 import yaml
 from command_line import Cli, cli, footprint  # noqa: F401
-from rough_ends import remains, start
+from rough_ends import remains
 from tiny_runs import (
     STATEFUL,
     bits,
     carry_out,
-    command,
     fill,
     folder_of,
     result_of,
@@ -27,22 +24,10 @@ from tiny_runs import (
 )
 
 from benchmark.config.schema import RunConfig
-from benchmark.errors import StorageError, UserError
-from benchmark.runs import checkpoint
-from benchmark.runs.files import write_atomically
-from benchmark.runs.folder import ResultsFolder
+from benchmark.errors import UserError
 
 PAGE = 4096
 """Bytes of the smallest piece of a small disk."""
-
-
-def fail_with(error: int | Exception) -> Callable[..., Any]:
-    """A function that raises the error, or the system's error of that number."""
-
-    def fail(*_: Any, **__: Any) -> Any:
-        raise OSError(error, os.strerror(error)) if isinstance(error, int) else error
-
-    return fail
 
 
 @pytest.fixture
@@ -61,49 +46,10 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(place)], check=True)
 
 
-# Writing -----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("where", "number", "said"),
-    [
-        ("benchmark.runs.files.os.fsync", errno.ENOSPC, "disk is full"),
-        ("benchmark.runs.files.os.fsync", errno.EDQUOT, "quota"),
-        ("benchmark.runs.files.os.fsync", errno.EIO, "Input/output error"),
-        ("pathlib.Path.open", errno.EROFS, "Read-only file system"),
-        ("pathlib.Path.replace", errno.EACCES, "Permission denied"),
-    ],
-)
-def test_what_cannot_be_written_leaves_the_old(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str, number: int, said: str
-) -> None:
-    path = tmp_path / "file"
-    write_atomically(path, b"old")
-    with monkeypatch.context() as patch:
-        patch.setattr(where, fail_with(number))
-        for write in (lambda: write_atomically(path, b"new"), lambda: checkpoint.save(path, {"hash": "new"})):
-            with pytest.raises(StorageError, match=said) as error:
-                write()
-            assert str(path) in str(error.value)
-    with pytest.raises(RuntimeError, match="not of the disk"):
-        write_atomically(path, fail_with(RuntimeError("not of the disk")))
-    assert path.read_bytes() == b"old"
-    assert os.listdir(tmp_path) == ["file"]
-
-
-def test_a_planted_link_is_not_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("secrets.token_hex", lambda size: "ab")
-    for name in (f".file.{os.getpid()}.tmp", f".file.{os.getpid()}.ab.tmp"):
-        (tmp_path / name).symlink_to(tmp_path / "other")
-    with pytest.raises(StorageError, match="File exists"):
-        write_atomically(tmp_path / "file", b"new")
-    write_atomically(tmp_path / "file", b"new")
-    assert (tmp_path / "file").read_bytes() == b"new" and not (tmp_path / "other").exists()
-
-
 # A disk that is full -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stopped", [False, True], ids=["without checkpoints", "from a checkpoint"])
 def test_a_disk_that_is_full_at_each_stage(
     small_disk: Path, halfway: RunConfig, calm: RunConfig, stopped: bool
@@ -134,21 +80,6 @@ def test_a_disk_that_is_full_at_each_stage(
         assert any(name in end for end in ends), ends
 
 
-@pytest.mark.parametrize("known", [True, False], ids=["known folder", "new folder"])
-def test_a_command_on_a_full_disk_says_so(small_disk: Path, tmp_path: Path, known: bool) -> None:
-    config, output = tiny(small_disk / "results", STATEFUL), tmp_path / "out.txt"
-    if known:
-        ResultsFolder(small_disk / "results").open()
-    ballast = fill(small_disk)
-    process = start(command, words_of(config), output)
-    process.join()
-    printed = output.read_text()
-    assert process.exitcode == 2, printed
-    assert "the disk is full" in printed and "Traceback" not in printed
-    ballast.unlink()
-    assert carry_out(config).state == "done"
-
-
 # Foreign files -----------------------------------------------------------------------------------------------------
 
 
@@ -171,19 +102,6 @@ def test_results_of_another_version_are_refused_and_left(
     assert footprint(old) == before
 
 
-def test_a_configuration_that_cannot_be_read(ended: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = folder_of(ended)
-    assert folder.read_config() == ended
-    with monkeypatch.context() as patch:
-        patch.setattr("pathlib.Path.read_text", fail_with(errno.EIO))
-        with pytest.raises(StorageError, match=r"config\.yaml cannot be read \(Input/output"):
-            folder.read_config()
-    for content in ("", "seed: 1\n", "hash: 0123456\n", "words\n", "hash: [", "- 1\n"):
-        (folder.path / "config.yaml").write_text(content)
-        with pytest.raises(StorageError, match=r"config\.yaml"):
-            folder.read_config()
-
-
 def test_configuration_and_result_are_complete(ended: RunConfig) -> None:
     folder, result = folder_of(ended), result_of(ended)
     written = yaml.safe_load((folder.path / "config.yaml").read_text())
@@ -195,20 +113,3 @@ def test_configuration_and_result_are_complete(ended: RunConfig) -> None:
     assert {"methods/fedavg.py", "methods/selection/uniform.py", "partitions/iid.py"} <= set(
         result.origin["code"]
     )
-
-
-def test_a_run_folder_in_the_place_of_a_file(tmp_path: Path) -> None:
-    config = tiny(tmp_path / "results")
-    folder = folder_of(config)
-    folder.path.parent.mkdir(parents=True)
-    folder.path.write_text("mine")
-    with pytest.raises(ValueError, match=str(folder.path.parent)):
-        carry_out(config)
-    assert folder.path.read_text() == "mine"
-
-
-def test_results_that_only_may_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Permissions mean nothing to root, so the system's answer is made up.
-    monkeypatch.setattr(Path, "mkdir", fail_with(errno.EACCES))
-    with pytest.raises(StorageError, match=r"Permission denied.*Choose a folder that can be written"):
-        ResultsFolder(tmp_path / "results").open()

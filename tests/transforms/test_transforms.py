@@ -1,16 +1,11 @@
 """Normalisation and augmentation of uint8 batches."""
 
-import typing
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
 from torchvision.transforms.v2 import CenterCrop, Compose, Resize
 
-from benchmark.config.schema import TrainConfig
 from benchmark.errors import ConfigError
-from benchmark.transforms import augmentation as transforms
 from benchmark.transforms.augmentation import AUGMENTATIONS, Augment, Normalise, augmentation
 
 
@@ -49,23 +44,6 @@ def test_crop_and_flip_keep_whole_rows_of_pixels(name: str) -> None:
         assert len(pixels & known) >= 16  # shifted by at most 4 of 8 pixels in each direction
 
 
-def test_offsets_and_mirrors_are_uniform() -> None:
-    """One bright pixel in the middle of 17 x 17: shifts of -4..4 and both mirrors, all about equally often."""
-    images = torch.zeros(8100, 1, 17, 17, dtype=torch.uint8)
-    images[:, 0, 8, 8] = 9
-    augment = drawn("crop_flip")
-    torch.manual_seed(1)
-    places = augment(images)[:, 0].nonzero()[:, 1:] - 8
-    assert len(places) == 8100
-    cells = np.bincount(((places[:, 0] + 4) * 9 + places[:, 1] + 4).numpy(), minlength=81)
-    assert cells.min() > 100 - 5 * 10
-    assert cells.max() < 100 + 5 * 10
-    corner = torch.zeros(2000, 1, 17, 17, dtype=torch.uint8)
-    corner[:, 0, 8, 6] = 9  # two left of the middle: mirrored, two right of it
-    mirrored = (augment(corner)[:, 0].nonzero()[:, 2] - 8).float().mean()
-    assert abs(float(mirrored)) < 5 * ((4 + 20 / 3) / 2000) ** 0.5  # variance: +-2 and a shift of -4..4
-
-
 # The reference codes' ------------------------------------------------------------------------------------------
 
 # (height and width of what is stored, of what the network sees)
@@ -94,11 +72,6 @@ def noise(count: int, *size: int) -> torch.Tensor:
     return torch.from_numpy(generator.integers(0, 256, (count, 3, *size), dtype=np.uint8))
 
 
-def test_the_configuration_allows_what_there_is() -> None:
-    allowed = typing.get_args(TrainConfig.model_fields["augment"].annotation)
-    assert sorted(allowed) == sorted(AUGMENTATIONS) == sorted(["none", *SIZES])
-
-
 @pytest.mark.parametrize("name", SIZES)
 def test_sizes_draws_and_threads(name: str) -> None:
     """Training and evaluation have the same size; images have draws of their own, the same on any number of threads."""
@@ -122,61 +95,6 @@ def test_sizes_draws_and_threads(name: str) -> None:
     assert torch.equal(evaluated, Compose(CHAINS[name])(images) if name in CHAINS else images)
     assert evaluated.shape == out.shape
     assert torch.equal(images, kept)
-
-
-def half(name: str, count: int) -> torch.Tensor:
-    """Augmented images [count, H, W] whose upper left quarter is bright."""
-    height, width = SIZES[name][0]
-    image = torch.zeros(1, 3, height, width, dtype=torch.uint8)
-    image[:, :, : height // 2, : width // 2] = 200
-    torch.manual_seed(0)
-    augment = drawn(name)
-    return torch.cat(
-        [augment(image.expand(50, 3, height, width)).float().mean(1) for _ in range(count // 50)]
-    )
-
-
-@pytest.mark.parametrize(
-    ("name", "count", "upside_down"),
-    [("cifar100", 600, False), ("ham10000", 600, True), ("retina", 150, False)],
-)
-def test_shares_of_flips(name: str, count: int, upside_down: bool) -> None:
-    """The bright quarter is on the right in half of the images, and below in half or none."""
-    out, within = half(name, count), 1.6 / count**0.5
-    rows, columns = torch.arange(out.shape[1]), torch.arange(out.shape[2])
-    mass = out.sum(dim=(1, 2))
-    right = (out.sum(1) @ columns.float()) / mass > (out.shape[2] - 1) / 2
-    below = (out.sum(2) @ rows.float()) / mass > (out.shape[1] - 1) / 2
-    assert float(right.float().mean()) == pytest.approx(0.5, abs=within)
-    assert float(below.float().mean()) == pytest.approx(0.5 if upside_down else 0.0, abs=within)
-
-
-def test_isic_mirrors_a_sixth_of_the_images_in_each_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A half is mirrored, in one of three ways; a further half is turned, by at most 50 degrees."""
-    seen = []
-
-    def spy(images: torch.Tensor, size: Any, matrix: torch.Tensor, **more: Any) -> torch.Tensor:
-        seen.append(matrix)
-        return images.float()
-
-    monkeypatch.setattr(transforms, "warp", spy)
-    torch.manual_seed(0)
-    drawn("isic2019")(torch.zeros(4000, 1, 1, 1, dtype=torch.uint8))
-    (matrix,) = seen
-    determinant = matrix.det()
-    odd = determinant < 0
-    assert float(odd.float().mean()) == pytest.approx(1 / 3, abs=0.03)
-    # x points left after a flip left to right or of both kinds: turning by 50 degrees does not change that.
-    left, up = matrix[:, 0, 0] < 0, matrix[:, 1, 1] < 0
-    assert float((left & ~up).float().mean()) == pytest.approx(1 / 6, abs=0.03)
-    assert float((left & up).float().mean()) == pytest.approx(1 / 6, abs=0.03)
-    scale = determinant.abs().rsqrt()
-    assert 0.92 < float(scale.min()) < 0.94
-    assert 1.06 < float(scale.max()) < 1.08
-    assert float(((scale - 1).abs() < 1e-4).float().mean()) == pytest.approx(0.5, abs=0.03)
-    turned = torch.atan2(matrix[:, 1, 0].abs(), matrix[:, 0, 0].abs()) * 180 / torch.pi
-    assert 45 < float(turned.max()) < 50.5
-    assert float((turned > 0.2).float().mean()) == pytest.approx(0.5, abs=0.03)
 
 
 def test_waterbirds_are_shifted_by_at_most_24_pixels() -> None:
