@@ -92,7 +92,7 @@ def test_retina_strict_takes_the_figures_counts(
     monkeypatch.setattr("datasets.retina.SPLITS", {**SPLITS, 2: ((1, 1),) * 5})
     root = raw("retina")
     assert listed("retina", root, strict=True, split=2).train.sources is not None
-    words = r"client_1 normal 2,734/1, client_1 diseased 0/1, client_2 normal 1,098/1"
+    words = "client_1 normal 1 of 2,734, client_1 diseased 1 of 0, client_2 normal 1 of 1,098"
     with pytest.raises(DataError, match=words):
         listed("retina", root, strict=True, split=3)
 
