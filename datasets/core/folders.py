@@ -85,7 +85,9 @@ class Place:
         expected = expected or f"{tree.layout or first_names(tree.folders, 1)} under {root}"
         text = f"{tree.title}: {(path or self.folder).absolute()}: {got}; expected {expected}."
         if tree.page:
-            text += f" Get it from {tree.page}: {tree.archive} (licence: {tree.licence}). Put it under {root}, "
+            text += (
+                f" Get it from {tree.page}: {tree.archive} (licence: {tree.licence}). Put it under {root}, "
+            )
             text += "or set FEDTABLES_DATA to its folder."
         return DataError(text)
 

@@ -35,7 +35,7 @@ from datasets.core.base import (
     validate,
 )
 from datasets.core.download import DownloadTree, located
-from datasets.core.folders import listing
+from datasets.core.folders import files_in
 from datasets.core.images import SUFFIXES, ListedDataset
 from datasets.core.registry import RegisteredDataset, get, parse
 
@@ -133,22 +133,14 @@ def opened(folder: Path) -> Dataset | None:
         # Arrays can be used without the raw files.
         if marker["code"] != code.of(code.builder(marker["module"])) or there not in ({}, marker["files"]):
             return None
-        arrays = {
-            name: np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False)
-            for name in marker["arrays"]
-        }
-    except (
-        OSError,
-        ValueError,
-        EOFError,
-        LookupError,
-        TypeError,
-    ):  # ValueError: not JSON, or a file is cut off
+        paths = {name: folder / f"{name}.npy" for name in marker["arrays"]}
+        arrays = {name: np.load(path, mmap_mode="r", allow_pickle=False) for name, path in paths.items()}
+        said: dict[str, Any] = {key: tuple(marker[key]) for key in NAMES}
+        said |= {part: Split(*(arrays.get(f"{part}_{field}") for field in FIELDS)) for part in PARTS}  # type: ignore[arg-type]
+        said |= {key: marker[key] for key in ("name", "fingerprint", "note")}
+        return Dataset(**said, expected=tuple(map(tuple, marker["expected"])), folder=folder)
+    except (OSError, ValueError, EOFError, LookupError, TypeError):  # not JSON, or a file is cut off
         return None
-    said: dict[str, Any] = {key: tuple(marker[key]) for key in NAMES}
-    said |= {part: Split(*(arrays.get(f"{part}_{field}") for field in FIELDS)) for part in PARTS}  # type: ignore[arg-type]
-    said |= {key: marker[key] for key in ("name", "fingerprint", "note")}
-    return Dataset(**said, expected=tuple(map(tuple, marker["expected"])), folder=folder)
 
 
 def stats(root: Path, names: Iterable[str]) -> dict[str, list[int]]:
@@ -159,9 +151,7 @@ def stats(root: Path, names: Iterable[str]) -> dict[str, list[int]]:
             about = os.stat(root / name)
             found[name] = [about.st_size, about.st_mtime_ns]
             if stat.S_ISDIR(about.st_mode):
-                found[name] = [
-                    sum(file.lower().endswith(("/", ".npy", *SUFFIXES)) for file in listing(root / name))
-                ]
+                found[name] = [len(files_in(root / name, ("/", ".npy", *SUFFIXES)))]
     return found
 
 
@@ -175,9 +165,7 @@ def _prepare(place: Location, force: bool = False) -> Dataset:
         with FileLock(place.folder.with_name(f".{place.folder.name}.lock")):
             if force or not is_prepared(place):
                 if place.folder.exists():
-                    _log.warning(
-                        "%s: prepared anew, for its builder, raw files or arrays have changed", place.folder
-                    )
+                    _log.warning("%s: builder, raw files or arrays have changed; prepared anew", place.folder)
                 built = place.entry.build(place.options, place.root)
                 validate(place.entry.name, built)
                 with replacing(place.folder) as beside:
@@ -186,12 +174,10 @@ def _prepare(place: Location, force: bool = False) -> Dataset:
                     # A process that reads the old arrays keeps them.
                     shutil.rmtree(place.folder, ignore_errors=True)
     except OSError as error:
-        got = f"{place.folder.parent}: got no room for prepared arrays ({error.strerror or error})"
+        got = f"{place.folder.parent}: got an error while arrays were written ({error.strerror or error})"
         raise DataError(f"{got}; expected a folder with free space. Set FEDTABLES_CACHE to one.") from error
     if (data := opened(place.folder)) is None:
-        raise DataError(
-            f"{place.root}: raw files changed while they were prepared. Give the same command again."
-        )
+        raise DataError(f"{place.root}: got raw files that changed while they were read; expected the same.")
     return data
 
 

@@ -2,7 +2,6 @@
 
 import gzip
 import hashlib
-import pickle
 import tarfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,8 +15,7 @@ import torchvision.datasets
 
 from datasets import svhn
 from datasets.cifar import CIFAR10, CIFAR100
-from datasets.cmnist import colour
-from datasets.core.base import DataError, Split
+from datasets.core.base import DataError
 from datasets.core.download import DownloadTree, RawFolder, fetch
 from datasets.core.prepare import load
 from datasets.mnist import FASHION, MNIST
@@ -75,23 +73,6 @@ def test_cmnist_colours(raw: Callable[..., Path], cache: Path) -> None:
         np.testing.assert_array_equal(coloured.images[every, coloured.attributes], plain.images[:, 0])
         assert not coloured.images[every, 1 - np.asarray(coloured.attributes)].any()
         assert not coloured.images[:, 2].any()
-
-
-def test_cmnist_draws_class_1_after_class_0() -> None:
-    """With four images of class 0 first, class 1 continues the stream at its fifth number."""
-    labels = np.array([9, 0, 1, 2, 3, 8, 7, 6, 5], dtype=np.int64)
-    split = colour(Split(np.ones((9, 1, 4, 4), np.uint8), labels))
-    assert split.attributes is not None
-    assert list(split.attributes[split.labels == 0]) == FIRST_COLOURS[:4]
-    assert list(split.attributes[split.labels == 1]) == FIRST_COLOURS[4:9]
-
-
-def test_cifar10_with_keys_of_bytes(raw: Callable[..., Path], cache: Path) -> None:
-    root = raw("cifar10")
-    content = {b"data": np.full((10, 3072), 7, np.uint8), b"labels": list(range(10))}
-    (root / "cifar-10-batches-py/test_batch").write_bytes(pickle.dumps(content, protocol=2))
-    data = load("cifar10", LOOSE, root, cache)
-    assert (data.test.images == 7).all() and data.test.labels.tolist() == list(range(10))
 
 
 @pytest.mark.parametrize("name", ["CIFAR10", "CIFAR100", "SVHN"])

@@ -1,7 +1,6 @@
 """The mistakes that users make with raw files: one sentence on what is there, what is expected, and where to get it."""
 
 import gzip
-import os
 import pickle
 from collections.abc import Callable
 from pathlib import Path
@@ -130,25 +129,6 @@ def test_a_resized_copy(
     monkeypatch.setattr(acevedo, "PUBLISHED", dict.fromkeys(acevedo.PUBLISHED, 3))
     message = refused("acevedo", raw("acevedo"), strict=True)
     assert "got 24 x 18 pixels; expected at least 300 on the shorter side" in message
-
-
-@pytest.mark.parametrize(
-    ("name", "owner", "method"), [("acevedo", os, "scandir"), ("mnist", Path, "read_bytes")]
-)
-def test_files_that_may_not_be_read(
-    raw: Callable[..., Path],
-    refused: Callable[..., str],
-    monkeypatch: pytest.MonkeyPatch,
-    name: str,
-    owner: Any,
-    method: str,
-) -> None:
-    def denied(path: Path) -> None:
-        raise PermissionError(13, "Permission denied", str(path))
-
-    root = raw(name)
-    monkeypatch.setattr(owner, method, denied)
-    assert "got no access (Permission denied)" in refused(name, root)
 
 
 def test_a_pickle_that_would_run_code_is_refused(

@@ -50,15 +50,6 @@ def test_classes_alone(pictures: Callable[..., Path], loaded: Callable[..., Data
     assert len(loaded("folder", top, size=8, test_share=0.6).test) == 6
 
 
-def test_folders_of_classes_may_be_links(
-    pictures: Callable[..., Path], loaded: Callable[..., Dataset]
-) -> None:
-    top = pictures("a", "b")
-    (top / "b").rename(top.parent / "elsewhere")
-    (top / "b").symlink_to(top.parent / "elsewhere")
-    assert loaded("folder", top, size=8).train.labels.tolist() == [0] * 4 + [1] * 4
-
-
 def test_sites_are_the_clients(pictures: Callable[..., Path], loaded: Callable[..., Dataset]) -> None:
     data = loaded("folder", pictures("north/a", "north/b", "south/a"), size=8)
     assert data.classes == ("a", "b") and data.sources == ("north", "south")

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from edited_code import Edit, edited  # noqa: F401
 from raw_trees import picture
+from tiny_runs import STATELESS, carry_out, index_of, result_of, tiny
 
 from datasets.core import prepare as preparing
 from datasets.core.base import DataError, Options, RawDataset, Split, validate
@@ -167,14 +168,11 @@ def test_an_image_that_is_added_to_a_folder(tmp_path: Path) -> None:
 
 READ = {
     "mnist": "MNIST/raw/t10k-labels*",
-    "cmnist": "MNIST/raw/train-images*",
     "cifar10": "*/batches.meta",
     "svhn": "test_32x32.mat",
     "ham10000": "*/HAM10000_metadata.csv",
-    "isic2019": "*/train_test_split",
     "waterbirds": "*/metadata.csv",
     "retina": "Retina/test.csv",
-    "covid_fl": "COVID-FL/12_clients/split_real/gz.csv",
     "pacs": "PACS/photo/dog/*_003.jpg",
 }
 
@@ -182,7 +180,7 @@ READ = {
 @pytest.mark.parametrize("name", READ)
 def test_builders_return_what_they_read(tmp_path: Path, raw: Callable[..., Path], name: str) -> None:
     """One of the files of each: a list, an array, an image."""
-    root = raw("mnist" if name == "cmnist" else name)
+    root = raw(name)
     options = {"strict": False} | ({"held_out": 2} if name == "ham10000" else {})
     place = locate(name, options, root, tmp_path / "cache")
     prepare(place)
@@ -208,7 +206,7 @@ def test_what_is_missing_is_said_without_a_download(raw: Callable[..., Path], tm
     assert not (tmp_path / "cache").exists() and not (tmp_path / "empty").exists()
 
 
-# Kills and races ----------------------------------------------------------------------------------------------------
+# Kills and full disks ------------------------------------------------------------------------------------------------
 
 KILLED = """
 import os, signal, sys
@@ -228,43 +226,6 @@ def test_a_kill_leaves_nothing_that_is_read(root: Path, tmp_path: Path) -> None:
     assert not is_prepared(locate("fake", cache=tmp_path / "cache"))
     data = load("fake", cache=tmp_path / "cache")
     assert data.fingerprint == load("fake", cache=tmp_path / "undisturbed").fingerprint
-
-
-RACER = """
-import sys, time
-from pathlib import Path
-from datasets import load
-from datasets.core.base import Options
-from datasets.core.registry import dataset, get
-place = Path(sys.argv[1])
-@dataset("slow", options=Options)
-def slow(options, root):
-    "A set that takes its time."
-    with open(place / "built", "a") as log:
-        log.write("x")
-    time.sleep(0.2)
-    return get("fake").builder(get("fake").options(), root)
-(place / f"ready{sys.argv[2]}").touch()
-while not (place / "go").exists():
-    time.sleep(0.005)
-print(load("slow", cache=place / "cache").fingerprint)
-"""
-
-
-def test_processes_that_prepare_at_once_build_it_once(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", RACER, str(tmp_path)]
-    cwd = Path(__file__).parents[2]
-    racers = [
-        subprocess.Popen([*command, str(k)], cwd=cwd, stdout=subprocess.PIPE, text=True) for k in range(2)
-    ]
-    deadline = time.monotonic() + 300
-    while not all((tmp_path / f"ready{k}").exists() for k in range(2)):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    (tmp_path / "go").touch()
-    prints = [racer.communicate(timeout=300)[0].strip() for racer in racers]
-    assert len(set(prints)) == 1 and len(prints[0]) == 64
-    assert (tmp_path / "built").read_text() == "x"
 
 
 def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -300,3 +261,25 @@ def test_what_a_builder_returns_is_checked(part: str, changes: dict[str, Any], m
     more = {part: replace(split, **changes)} if part else changes
     with pytest.raises(DataError, match=message):
         validate("mine", replace(good, **more))
+
+
+def test_runs_on_other_data_are_carried_out_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A raw file is changed after the end of a run: its result is not current any more."""
+    monkeypatch.setenv("FEDTABLES_CACHE", str(tmp_path / "cache"))
+
+    def write(value: int) -> None:
+        images, labels = np.full((8, 8, 8), value, np.uint8), np.arange(8) % 2
+        content = {f"{part}_images": images for part in ("train", "test")}
+        np.savez(tmp_path / "own.npz", **content, train_labels=labels, test_labels=labels)
+
+    own = {"name": "arrays", "options": {"path": str(tmp_path / "own.npz")}}
+    layer = {"dataset": own, "partition": {"clients": 4}, "train": {"clients_per_round": 2}}
+    write(1)
+    config = tiny(tmp_path / "results", STATELESS, layer)
+    assert carry_out(config).state == "done" and index_of(config).state(config.key) == "done"
+    before = result_of(config).origin["data"]
+    write(2)
+    later(tmp_path / "own.npz")
+    assert index_of(config).why(config.key) == "the data"
+    assert carry_out(config).state == "done" and index_of(config).state(config.key) == "done"
+    assert result_of(config).origin["data"] != before
