@@ -56,7 +56,6 @@ CLASSES: Mapping[str, Classes] = {
 
 TREE = Tree(
     title="Acevedo-20",
-    depth=2,
     folders=("PBC_dataset_normal_DIB", "PBC_dataset_normal_DIB*", "acevedo*", "snkd93bnjr*"),
     layout="PBC_dataset_normal_DIB/{" + ",".join(PREFIXES) + "}/<PREFIX>_<number>.jpg",
     page="https://data.mendeley.com/datasets/snkd93bnjr/1",

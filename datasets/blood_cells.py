@@ -40,7 +40,7 @@ def cells_by_code(
     """The files called ``<code>_<number>``; `codes` are those of each folder. Files of other names are ignored."""
     place, cells = find(tree, root, codes), {}
     for folder, path in place.require(codes).items():
-        files = files_by_stem(place, [path], suffixes)
+        files = files_by_stem([path], suffixes)
         for code in codes[folder]:
             pattern = re.compile(rf"{code}_\d+", re.IGNORECASE)
             cells[code] = [file for stem, file in files.items() if pattern.fullmatch(stem)]

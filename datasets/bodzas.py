@@ -42,7 +42,6 @@ TREE = Tree(
     page="https://doi.org/10.6084/m9.figshare.22680517",
     archive="one zip of about 45 GB",
     same=spelling,
-    depth=3,
     sides={"": 1200},
     licence="not confirmed (CC0 in one source, CC BY 4.0 in another)",
 )
@@ -67,6 +66,6 @@ def bodzas_cells(root: Path) -> Cells:
     place = find(TREE, root, FOLDERS)
     cells = {}
     for name, folder in place.require(FOLDERS).items():
-        files = files_by_stem(place, [folder], (".bmp", ".png"))
+        files = files_by_stem([folder], (".bmp", ".png"))
         cells[name] = [files[stem] for stem in sorted(filter(str.isdecimal, files), key=int)]
     return cells

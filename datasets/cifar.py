@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from datasets.core.base import Facts, RawDataset, RawOptions, Split, published
-from datasets.core.download import DownloadTree, RawFile, RawFolder, fetch
+from datasets.core.download import DownloadTree, RawFolder, fetch
 from datasets.core.registry import dataset
 
 ROW = 3 * 32 * 32
@@ -42,23 +42,17 @@ class Kind:
     std: tuple[float, ...]
 
 
-def _tree(name: str, folder: str, other: str, size: str, files: dict[str, RawFile]) -> DownloadTree:
-    short = name.lower()  # cifar-10, cifar-100
-    binary = "the binary version for C; the python version is needed"
+def _tree(name: str, folder: str, size: str, md5: str, files: dict[str, str]) -> DownloadTree:
+    archive = f"{name.lower()}-python.tar.gz"
     return DownloadTree(
         title=name,
-        folders=(folder, short, short.replace("-", "")),
+        folders=(folder, name.lower(), name.lower().replace("-", "")),
         files=files,
+        published={archive: md5},
+        mirrors=("https://www.cs.toronto.edu/~kriz/",),
         page="https://www.cs.toronto.edu/~kriz/cifar.html",
         licence="not stated by the owner",
-        archive=f"{short}-python.tar.gz ({size})",
-        mirrors=(f"https://www.cs.toronto.edu/~kriz/{short}-python.tar.gz",),
-        hints={
-            f"{short}-python.tar*": "the archive is not unpacked (tar xzf)",
-            f"{short}-b*-bin*": binary,
-            f"{short}-bin*": binary,
-            f"{other}*": f"this is {other}, not {short}",
-        },
+        archive=f"{archive}, {size}",
     )
 
 
@@ -66,16 +60,16 @@ CIFAR10 = Kind(
     tree=_tree(
         "CIFAR-10",
         "cifar-10-batches-py",
-        "cifar-100",
         "163 MB",
+        "c58f30108f718f92721af3b95e74349a",
         {
-            "data_batch_1": RawFile("c99cafc152244af753f735de768cd75f", 31_035_704),
-            "data_batch_2": RawFile("d4bba439e000b95fd0a9bffe97cbabec", 31_035_320),
-            "data_batch_3": RawFile("54ebc095f3ab1f0389bbae665268c751", 31_035_999),
-            "data_batch_4": RawFile("634d18415352ddfa80567beed471001a", 31_035_696),
-            "data_batch_5": RawFile("482c414d41f54cd18b22e5b47cb7c3cb", 31_035_623),
-            "test_batch": RawFile("40351d587109b95175f43aff81a1287e", 31_035_526),
-            "batches.meta": RawFile("5ff9c542aee3614f3951f8cda6e48888", 158),
+            "data_batch_1": "c99cafc152244af753f735de768cd75f",
+            "data_batch_2": "d4bba439e000b95fd0a9bffe97cbabec",
+            "data_batch_3": "54ebc095f3ab1f0389bbae665268c751",
+            "data_batch_4": "634d18415352ddfa80567beed471001a",
+            "data_batch_5": "482c414d41f54cd18b22e5b47cb7c3cb",
+            "test_batch": "40351d587109b95175f43aff81a1287e",
+            "batches.meta": "5ff9c542aee3614f3951f8cda6e48888",
         },
     ),
     classes=10,
@@ -88,12 +82,12 @@ CIFAR100 = Kind(
     tree=_tree(
         "CIFAR-100",
         "cifar-100-python",
-        "cifar-10-",
         "161 MB",
+        "eb9058c3a382ffc7106e4002c42a8d85",
         {
-            "train": RawFile("16019d7e3df5f24257cddd939b257f8d", 155_249_918),
-            "test": RawFile("f0ef6b0ae62326f3e7ffdfab6717acfc", 31_049_659),
-            "meta": RawFile("7973b15100ade9c7d40fb424638fde48", 1_499),
+            "train": "16019d7e3df5f24257cddd939b257f8d",
+            "test": "f0ef6b0ae62326f3e7ffdfab6717acfc",
+            "meta": "7973b15100ade9c7d40fb424638fde48",
         },
     ),
     classes=100,
@@ -123,7 +117,7 @@ def _read(kind: Kind, root: Path, strict: bool) -> RawDataset:
     *train, test, meta = kind.tree.files
     classes = tuple(_unpickle(folder, meta, strict).get(f"{kind.prefix}label_names", ()))
     if len(classes) != kind.classes:
-        raise folder.bad(meta, f"names {len(classes)} classes; {kind.tree.title} has {kind.classes}")
+        raise folder.bad(meta, f"got names of {len(classes)} classes", f"{kind.classes} names")
     batches = [_batch(kind, folder, name, strict) for name in train]
     counts = {part: [total // kind.classes] * kind.classes for part, _, _, total in TOTALS}
     return RawDataset(
@@ -142,8 +136,8 @@ def _batch(kind: Kind, folder: RawFolder, name: str, strict: bool) -> Split:
     rows, labels = np.asarray(batch.get("data", ())), np.asarray(batch.get(key, ()))
     good = rows.dtype == np.uint8 and rows.shape == (len(labels), ROW) and labels.dtype.kind in "iu"
     if not good or not len(rows):
-        problem = f"has {rows.dtype} {rows.shape} as `data` and {len(labels)} `{key}`"
-        raise folder.bad(name, f"{problem}; expected uint8 (N, {ROW}) and N labels, N > 0")
+        got = f"got {rows.dtype} {rows.shape} as `data` and {len(labels)} `{key}`"
+        raise folder.bad(name, got, f"uint8 (N, {ROW}) and N labels, N > 0")
     return Split(rows.reshape(-1, 3, 32, 32), labels.astype(np.int64))
 
 
@@ -171,4 +165,4 @@ def _unpickle(folder: RawFolder, name: str, strict: bool) -> dict[str, Any]:
         batch = _ArraysOnly(io.BytesIO(content), encoding="latin1").load()
         return {key.decode() if isinstance(key, bytes) else key: value for key, value in batch.items()}
     except BAD_PICKLE as error:
-        raise folder.bad(name, f"cannot be read as a batch ({error})") from error
+        raise folder.bad(name, f"got a file that cannot be read as a batch ({error})") from error

@@ -30,7 +30,6 @@ TREE = Tree(
     layout=f"COVID-FL/labels.csv, COVID-FL/train, COVID-FL/test, COVID-FL/{TEST_LIST}, COVID-FL/{LISTS}",
     page="https://github.com/Zeng-Shuang/FedLD (README, Google Drive id 1cuvoYvt-EVs5qtA5Xgos0yUJmfPhRbwg)",
     archive="the folder COVID-FL (name and size of the archive are not published)",
-    hints={"5_clients": "this is Retina"},
     licence="not stated with the prepared copy",
 )
 
@@ -48,8 +47,8 @@ def covid_fl(options: CovidOptions, root: Path) -> ListedDataset:
     lists = find_lists(TREE, root, CLASSES, sites)
     others = [path for path in files_in(lists.place.folder / LISTS, (".csv",)) if path.stem not in SITES]
     if options.strict and others:
-        text = f"lists of other sites than COVID-FL has: {first_names([path.name for path in others])}."
-        raise lists.place.error(text, STRICT, others[0])
+        got = f"got lists of other sites: {first_names([path.name for path in others])}"
+        raise lists.place.error(got, others[0].parent, f"the twelve of COVID-FL; {STRICT}")
     return ListedDataset(
         train=lists.files("train", {name: lists.names(name) for name in sites}, sources=True),
         test=lists.files("test", {TEST_LIST: lists.names(TEST_LIST)}),

@@ -21,7 +21,7 @@ from datasets.core.registry import dataset
 TREE = Tree(
     title="dataset=folder",
     folders=(".",),
-    layout="CLASS/*.png or SITE/CLASS/*.png (also jpg, bmp, tif), both also inside train/ and test/,",
+    layout="CLASS/*.png or SITE/CLASS/*.png (also jpg, bmp, tif), both also inside train/ and test/",
     licence="that of the owner of the images",
 )
 
@@ -58,8 +58,7 @@ def folder(options: FolderOptions, root: Path) -> ListedDataset:
     classes = sorted({image.label for image in train})
     unknown = sorted({image.label for image in test} - {*classes})
     if unknown:
-        text = f"test/ has images of classes that train/ lacks: {first_names(unknown)}."
-        raise place.error(text, "other names, or sites in one of the two only")
+        raise place.error(f"got classes in test/ that train/ lacks: {first_names(unknown)}")
     sites = sorted({image.site for image in [*train, *test]} - {""})
     return ListedDataset(
         train=_files(train, classes, sites),
@@ -94,11 +93,8 @@ def _listed(place: Place, top: Path) -> list[LabelledImage]:
             rows.append((path, *above))
     odd = [row[0] for row in rows if len(row) not in (2, 3) or len(row) != len(rows[0])]
     if odd or not rows:
-        which = (
-            f"{len(odd):,} of {len(rows):,} images lie elsewhere: {first_names(odd, 1)}" if odd else "none"
-        )
-        text = f"each image must lie in a folder of its class, maybe inside one of its site; got {which}."
-        raise place.error(text, at=top)
+        which = f"{len(odd):,} of {len(rows):,} images elsewhere, as {odd[0]}" if odd else "no image"
+        raise place.error(f"got {which}", top)
     return [LabelledImage(path, site[0] if site else "", label) for path, *site, label in rows]
 
 

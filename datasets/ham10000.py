@@ -15,7 +15,6 @@ from pydantic import Field, PositiveInt
 
 from benchmark.errors import wrong
 from datasets.core.base import DataError, Expected, Facts, RawOptions, published
-from datasets.core.checks import check_listed
 from datasets.core.folders import Tree, files_by_stem, find, first_file, folders_like
 from datasets.core.images import ImageRow, ListedDataset, ToSquare, two_parts
 from datasets.core.lists import read_table
@@ -40,10 +39,6 @@ TREE = Tree(
         "HAM10000_images_part1.zip (5,000 images), HAM10000_images_part2.zip (5,015 images) and HAM10000_metadata; "
         "sizes in bytes not known"
     ),
-    hints={
-        "hmnist_*.csv": "tables of shrunken pixels from a copy; the JPEG files are needed",
-        "isic_2019_*": "this is ISIC2019, not HAM10000",
-    },
     sides={"": 450},  # originals have 600 x 450
     licence="Creative Commons, non-commercial (version not confirmed)",
 )
@@ -83,15 +78,14 @@ def ham10000(options: Ham10000Options, root: Path) -> ListedDataset:
         raise DataError(wrong("dataset.options.held_out", options.held_out, expected))
     place = find(TREE, root, (*METADATA, *IMAGE_FOLDERS, "ISIC_00*.jpg"))
     folders = folders_like([place.folder], IMAGE_FOLDERS)
-    images = files_by_stem(place, [place.folder, *folders, *folders_like(folders)], (".jpg", ".jpeg"))
+    images = files_by_stem([place.folder, *folders, *folders_like(folders)], (".jpg", ".jpeg"))
     path = first_file([place.folder], METADATA)
     if path is None:
-        raise place.error(f"there is no {METADATA[0]} beside {len(images):,} images.")
+        raise place.error(f"got {len(images):,} images and no {METADATA[0]}")
     allowed = {"dx": CLASSES, "dataset": SOURCES}
     table = read_table(place, path, ("lesion_id", "image_id", "dx"), unique="image_id", allowed=allowed)
     table.sort(key=itemgetter("image_id"))
-    cause = "one of the two archives of images is missing, or a renamed copy"
-    check_listed(place, {row["image_id"]: row["dx"] for row in table}, images, cause=cause)
+    place.check_listed([row["image_id"] for row in table], images)
     labels = [CLASSES.index(row["dx"]) for row in table]
     test = held_out(labels, [row["lesion_id"] for row in table], options)
     has_sources = all("dataset" in row for row in table)

@@ -17,7 +17,6 @@ from PIL import Image
 from pydantic import Field
 
 from datasets.core.base import Expected, Facts, RawOptions, UInt8Array, published
-from datasets.core.checks import check_listed
 from datasets.core.folders import Place, Tree, files_by_stem, find, first_file, first_names
 from datasets.core.images import ImageRow, ListedDataset, ToSquare, open_rgb, two_parts
 from datasets.core.lists import read_table
@@ -62,11 +61,6 @@ TREE = Tree(
     layout=f"{IMAGES}/ISIC_*.jpg, {TRUTH}, {METADATA}, train_test_split in ISIC2019/",
     page="https://challenge.isic-archive.com/data/#2019",
     archive=f"{IMAGES}.zip (about 9 GB), {METADATA}, {TRUTH}; the fold: {FLAMBY}",
-    hints={
-        "ISIC_2019_Test_Input*": "the challenge's test images; the training images are needed",
-        "HAM10000_images*": "this is HAM10000 alone, not ISIC2019",
-        f"{IMAGES}_preprocessed": "FLamby's shrunken JPEG files; the original images are needed",
-    },
     # Originals have 1024 x 1024 or 600 x 450; those of the centre msk vary.
     sides={"bcn": 1024, "vidir_molemax": 450, "vidir_modern": 450, "rosendahl": 450, "vienna_dias": 450},
     licence="CC BY-NC 4.0",
@@ -144,9 +138,8 @@ def isic2019(options: Isic2019Options, root: Path) -> ListedDataset:
     """ISIC2019 in the six centres of FLamby's Fed-ISIC2019 (FedMR): 18,597 + 4,650 dermoscopic images, 8 classes."""
     place = find(TREE, root, (IMAGES, TRUTH, METADATA, *SPLITS))
     fold = _flamby_fold(place) if options.fold == "flamby" else _own_fold(place, options.fold_seed)
-    images = files_by_stem(place, [place.folder, *_image_folders(place)], (".jpg", ".jpeg"))
-    cause = "a part of the archive, or a renamed copy: names of the centre msk end in _downsampled"
-    check_listed(place, {name: CENTRES[centre] for name, _, centre, _ in fold}, images, cause=cause)
+    images = files_by_stem([place.folder, *_image_folders(place)], (".jpg", ".jpeg"))
+    place.check_listed([name for name, *_ in fold], images)
     rows = [ImageRow(images[name], test, label, source=centre) for name, label, centre, test in fold]
     ours = f"the fold is ours (seed {options.fold_seed}), not FLamby's: other images in the test set; "
     return ListedDataset(
@@ -180,16 +173,16 @@ def _own_fold(place: Place, seed: int) -> Fold:
     truth = {row["image"]: row for row in _read(place, [TRUTH], **dict.fromkeys(CLASSES))}
     labels = {name: [row[label] in ("1.0", "1") for label in CLASSES] for name, row in truth.items()}
     unclear = [name for name, ones in labels.items() if sum(ones) != 1]
-    _refuse(place, unclear, f"{TRUTH} gives it two classes or none")
+    _refuse(place, unclear, f"two classes or none in {TRUTH} for")
     metadata = _read(place, [METADATA], lesion_id=None)
     lesions = {row["image"]: row["lesion_id"] for row in metadata if row["lesion_id"]}
-    _refuse(place, [name for name in lesions if name not in labels], f"{TRUTH} does not have it")
+    _refuse(place, [name for name in lesions if name not in labels], f"no row of {TRUTH} for")
     archives = _ham_archives(place) if any(lesion.startswith("HAM") for lesion in lesions.values()) else {}
     centres = {}
     for name, lesion in lesions.items():
         centres[name] = {"BCN": "bcn", "MSK": "msk", "HAM": archives.get(name, "")}.get(lesion[:3], "")
     unclear = [name for name, centre in centres.items() if centre not in CENTRES]
-    _refuse(place, unclear, "its lesion does not tell its centre")
+    _refuse(place, unclear, "a lesion that does not tell its centre for")
     members = [[name for name in centres if centres[name] == centre] for centre in CENTRES]
     generator = np.random.default_rng(seed)
     test: set[str] = set()
@@ -217,8 +210,9 @@ def _ham_archives(place: Place) -> Mapping[str, str]:
     """Archive of each image of HAM10000, from the column `dataset` of its own metadata."""
     path = first_file([*_list_folders(place), place.root / "HAM10000", place.root / "ham10000"], HAM_METADATA)
     if path is None:
-        cause = "it comes with HAM10000, https://doi.org/10.7910/DVN/DBW86T"
-        raise place.error(f"the four HAM10000 centres need {HAM_METADATA[0]}, which is not there.", cause)
+        raise place.error(
+            f"got no {HAM_METADATA[0]} of HAM10000 (https://doi.org/10.7910/DVN/DBW86T), which has four centres"
+        )
     table = read_table(place, path, ("image_id", "dataset"), unique="image_id")
     return {row["image_id"]: row["dataset"] for row in table}
 
@@ -227,7 +221,7 @@ def _read(place: Place, names: Sequence[str], **columns: Sequence[str] | None) -
     """The list of one of these names, sorted by image, with these columns and their allowed values; None: any."""
     path = first_file(_list_folders(place), names)
     if path is None:
-        raise place.error(f"{names[0]} is not beside the folder of images.")
+        raise place.error(f"got no {names[0]} beside the folder of images")
     allowed = {column: values for column, values in columns.items() if values is not None}
     table = read_table(place, path, ("image", *columns), unique="image", allowed=allowed)
     return sorted(table, key=itemgetter("image"))
@@ -244,5 +238,4 @@ def _list_folders(place: Place) -> list[Path]:
 def _refuse(place: Place, images: Sequence[str], problem: str) -> None:
     """Refuse lists that contradict each other, or themselves, on some images."""
     if images:
-        cause = "lists of other versions, or a list that was edited"
-        raise place.error(f"{first_names(images)}: {problem}.", cause)
+        raise place.error(f"got {problem} {first_names(images)}", expected="the lists of one version")

@@ -40,16 +40,13 @@ CODES: Mapping[str, tuple[str, int]] = {
 
 CLASSES: Classes = {name: (code,) for code, (name, _) in CODES.items()}
 PUBLISHED = {code: count for code, (_, count) in CODES.items()}
-INCOMPLETE = "the Aspera download is incomplete; start it again, it goes on from there"
 
 TREE = Tree(
     title="Matek-19",
-    depth=2,
     folders=("PKG - AML-Cytomorphology_LMU", "PKG - AML-Cytomorphology*", "AML-Cytomorphology*", "matek*"),
     layout="PKG - AML-Cytomorphology_LMU/AML-Cytomorphology/{" + ",".join(CODES) + "}/<CODE>_0001.tiff",
     page="https://www.cancerimagingarchive.net/collection/aml-cytomorphology_lmu/",
     archive="PKG - AML-Cytomorphology_LMU (about 11 GB, by the Aspera client)",
-    hints={"*.aspx": INCOMPLETE, "*.partial": INCOMPLETE},
     sides={"": 400},
     licence="CC BY 3.0",
 )

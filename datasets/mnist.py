@@ -1,4 +1,4 @@
-"""MNIST and FashionMNIST: the same file names and format, so the first labels tell which of the two it is.
+"""MNIST and FashionMNIST: files of the same names and format.
 
 Layout as torchvision leaves it, `<set>/raw/{train,t10k}-{images-idx3,labels-idx1}-ubyte[.gz]`. An idx file is a header
 of big-endian numbers (2051, count, rows, columns for images; 2049, count for labels) and the bytes.
@@ -7,11 +7,12 @@ of big-endian numbers (2051, count, rows, columns for images; 2049, count for la
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from datasets.core.base import Facts, RawDataset, RawOptions, Split, UInt8Array, published
-from datasets.core.download import DownloadTree, RawFile, RawFolder, fetch
+from datasets.core.download import DownloadTree, RawFolder, fetch
 from datasets.core.registry import dataset
 
 IMAGES, LABELS, SIDE = 2051, 2049, 28
@@ -19,81 +20,80 @@ IMAGES, LABELS, SIDE = 2051, 2049, 28
 
 @dataclass(frozen=True)
 class Kind:
-    """What distinguishes the two sets: files, names and images per class, and the first labels of each part."""
+    """What distinguishes the two sets: files, names of the classes, and images of each class by part."""
 
     tree: DownloadTree
     classes: tuple[str, ...]
     counts: Mapping[str, tuple[int, ...]]
-    first_labels: Mapping[str, tuple[int, ...]]
 
 
 def _tree(
-    name: str, page: str, licence: str, mirrors: tuple[str, ...], archive: str, md5: tuple[str, ...]
+    name: str, archive: str, unpacked: tuple[str, ...], packed: tuple[str, ...], **about: Any
 ) -> DownloadTree:
-    """The four files; `md5` of their unpacked content: train images and labels, test images and labels."""
-    sizes = {
-        "train-images-idx3-ubyte": 47_040_016,
-        "train-labels-idx1-ubyte": 60_008,
-        "t10k-images-idx3-ubyte": 7_840_016,
-        "t10k-labels-idx1-ubyte": 10_008,
-    }
-    dots = "a copy with dots in the names; rename them (train-images.idx3-ubyte -> train-images-idx3-ubyte)"
+    """The four files with their md5: train images and labels, test images and labels."""
+    files = [f"{part}-{kind}-ubyte" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1")]
     return DownloadTree(
         title=name,
         folders=(f"{name}/raw", name, "raw"),
-        depth=2,
-        files={file: RawFile(code, size) for (file, size), code in zip(sizes.items(), md5, strict=True)},
-        page=page,
-        licence=licence,
-        archive=archive,
-        mirrors=mirrors,
-        gzipped=True,
-        hints={"*.idx?-ubyte": dots, "*mnist_t*.csv": "the csv copy; the idx files are needed"},
+        files=dict(zip(files, unpacked, strict=True)),
+        published=dict(zip((f"{file}.gz" for file in files), packed, strict=True)),
+        archive=f"four files *-ubyte.gz, {archive}",
+        **about,
     )
 
 
 MNIST = Kind(
     tree=_tree(
         "MNIST",
-        "http://yann.lecun.com/exdb/mnist/ (mirror: https://ossci-datasets.s3.amazonaws.com/mnist/)",
-        "CC BY-SA 3.0",
-        ("https://ossci-datasets.s3.amazonaws.com/mnist/", "http://yann.lecun.com/exdb/mnist/"),
-        "four files *-ubyte.gz, 11 MB together",
+        "11 MB together",
         (
             "6bbc9ace898e44ae57da46a324031adb",
             "a25bea736e30d166cdddb491f175f624",
             "2646ac647ad5339dbf082846283269ea",
             "27ae3e4e09519cfbb04c329615203637",
         ),
+        (
+            "f68b3c2dcbeaaa9fbdd348bbdeb94873",
+            "d53e105ee54ea40749a09fcbcd1e9432",
+            "9fb629c4189551a2d022fa330f9573f3",
+            "ec29112dd5afa0611ce80d1b7f02629c",
+        ),
+        page="http://yann.lecun.com/exdb/mnist/",
+        licence="CC BY-SA 3.0",
+        mirrors=("https://ossci-datasets.s3.amazonaws.com/mnist/", "http://yann.lecun.com/exdb/mnist/"),
     ),
     classes=tuple(str(digit) for digit in range(10)),
     counts={
         "train": (5_923, 6_742, 5_958, 6_131, 5_842, 5_421, 5_918, 6_265, 5_851, 5_949),
         "test": (980, 1_135, 1_032, 1_010, 982, 892, 958, 1_028, 974, 1_009),
     },
-    first_labels={"train": (5, 0, 4, 1, 9, 2, 1, 3, 1, 4), "test": (7, 2, 1, 0, 4, 1, 4, 9, 5, 9)},
 )
 
 FASHION = Kind(
     tree=_tree(
         "FashionMNIST",
-        "https://github.com/zalandoresearch/fashion-mnist",
-        "MIT",
-        ("http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",),
-        "four files *-ubyte.gz, 31 MB together",
+        "31 MB together",
         (
             "f4a8712d7a061bf5bd6d2ca38dc4d50a",
             "9018921c3c673c538a1fc5bad174d6f9",
             "8181f5470baa50b63fa0f6fddb340f0a",
             "15d484375f8d13e6eb1aabb0c3f46965",
         ),
+        (
+            "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
+            "25c81989df183df01b3e8a0aad5dffbe",
+            "bef4ecab320f06d8554ea6380940ec79",
+            "bb300cfdad3c16e7a12a480ee83cd310",
+        ),
+        page="https://github.com/zalandoresearch/fashion-mnist",
+        licence="MIT",
+        mirrors=("http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",),
     ),
     classes=(
         *("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat"),
         *("Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"),
     ),
     counts={"train": (6_000,) * 10, "test": (1_000,) * 10},
-    first_labels={"train": (9, 0, 0, 3, 0, 2, 7, 2, 5, 5), "test": (9, 2, 1, 1, 6, 1, 4, 6, 5, 7)},
 )
 MNIST_COUNTS, FASHION_COUNTS = (published(kind.counts, kind.classes) for kind in (MNIST, FASHION))
 
@@ -130,37 +130,26 @@ def read(kind: Kind, root: Path, strict: bool) -> tuple[Split, Split, list[Path]
     `strict` requires the owner's checksums.
     """
     folder = fetch(kind.tree, root)
-    train, test = (_read_split(kind, folder, part, strict) for part in ("train", "test"))
+    train, test = (_read_split(folder, prefix, strict) for prefix in ("train", "t10k"))
     return train, test, folder.files
 
 
-def _read_split(kind: Kind, folder: RawFolder, part: str, strict: bool) -> Split:
-    prefix = {"train": "train", "test": "t10k"}[part]
-    image_file, label_file = f"{prefix}-images-idx3-ubyte", f"{prefix}-labels-idx1-ubyte"
-    contents = {name: folder.read(name) for name in (image_file, label_file)}
-    labels = _array(folder, label_file, contents[label_file], LABELS).astype(np.int64)
-    # Before any checksum: "this is the other set" says more than "this is not the published file".
-    other = FASHION if kind is MNIST else MNIST
-    if tuple(labels[:10]) == other.first_labels[part]:
-        problem = f"is a file of {other.tree.title} by its first labels"
-        cause = f"both sets use the same file names; move these to {other.tree.folders[0]}"
-        raise folder.bad(label_file, problem, cause)
-    images = _array(folder, image_file, contents[image_file], IMAGES, SIDE, SIDE)
+def _read_split(folder: RawFolder, prefix: str, strict: bool) -> Split:
+    labels = _read_array(folder, f"{prefix}-labels-idx1-ubyte", strict, LABELS)
+    images = _read_array(folder, f"{prefix}-images-idx3-ubyte", strict, IMAGES, SIDE, SIDE)
     if len(images) != len(labels):
-        problem = f"has {len(labels):,} labels for {len(images):,} images in {image_file}"
-        raise folder.bad(label_file, problem)
-    for name in contents if strict else ():
-        folder.verify(name, contents[name])
-    return Split(images[:, None], labels)
+        got = f"got {len(labels):,} labels for {len(images):,} images"
+        raise folder.bad(f"{prefix}-labels-idx1-ubyte", got)
+    return Split(images[:, None], labels.astype(np.int64))
 
 
-def _array(folder: RawFolder, name: str, content: bytes, magic: int, *inner: int) -> UInt8Array:
+def _read_array(folder: RawFolder, name: str, strict: bool, magic: int, *inner: int) -> UInt8Array:
     """The content of an idx file, uint8 [N, *inner], if its header and its size are right."""
-    start, each = 4 * (2 + len(inner)), int(np.prod(inner))
+    content = folder.read(name, verify=strict)
+    start = 4 * (2 + len(inner))
     header = [int.from_bytes(content[k : k + 4], "big") for k in range(0, start, 4)]
     shape = (header[1], *inner)
-    if header != [magic, *shape] or len(content) != start + shape[0] * each or not shape[0]:
-        problem = f"has {len(content):,} bytes unpacked that begin with the numbers {header}"
-        wanted = ", ".join(map(str, [magic, "N", *inner]))
-        raise folder.bad(name, f"{problem}; expected [{wanted}] and {start} + N x {each} bytes, N > 0")
+    if header != [magic, *shape] or len(content) != start + np.prod(shape):
+        got = f"got {len(content):,} bytes unpacked that begin with the numbers {header}"
+        raise folder.bad(name, got, f"{[magic, 'N', *inner]} and N images or labels")
     return np.frombuffer(content, np.uint8, offset=start).reshape(shape)

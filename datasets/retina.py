@@ -13,22 +13,19 @@ from PIL import Image
 from pydantic import Field
 
 from datasets.core.base import Facts, Files, RawOptions
-from datasets.core.checks import check_counts
 from datasets.core.folders import Place, Tree, files_in
-from datasets.core.images import BadImage, ListedDataset, ToSquare, as_rgb
+from datasets.core.images import ListedDataset, ToSquare, as_rgb, bad_image
 from datasets.core.registry import dataset
 from datasets.ssl_fl import TEST_LIST, Lists, find_lists
 
 CLASSES = ("normal", "diseased")
 CLIENTS = 5
-OLDER = "this is the older copy of ViT-FL; the copy named in FedLD's README is needed"
 TREE = Tree(
     title="Retina",
     folders=("Retina", "retina"),
     layout=f"Retina/labels.csv, Retina/train, Retina/test, Retina/{TEST_LIST}",
     page="https://github.com/Zeng-Shuang/FedLD (README, Google Drive id 1bW--_qRZnWbkb0XXvGBCSferdqXZ6pe7)",
     archive="the folder Retina (name and size of the archive and the number of test images are not published)",
-    hints={"train-all": OLDER, "val.csv": OLDER, "split_[123]": OLDER, "12_clients": "this is COVID-FL"},
     licence="not stated with the prepared copy",
 )
 
@@ -66,7 +63,7 @@ class FromArray(ToSquare):
         try:
             return Image.fromarray(as_rgb(np.load(path, allow_pickle=False)))
         except (OSError, ValueError, EOFError) as error:
-            raise BadImage(path, f"is no image ({error})") from error
+            raise bad_image(path, error) from error
 
 
 @dataset(
@@ -120,4 +117,4 @@ def _check_near(place: Place, train: Files, split: int | None) -> None:
         names = [f"client_{client} {name}" for client in range(1, CLIENTS + 1) for name in CLASSES]
     if (np.abs(there - expected) > tolerance).any():
         by_name = (dict(zip(names, map(int, counts), strict=True)) for counts in (there, expected))
-        check_counts(place, *by_name)
+        place.check_counts(*by_name)

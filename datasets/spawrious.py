@@ -24,21 +24,13 @@ HALVES = ("0", "1")
 PER_CELL = 6_336
 """Images of a breed at a place, in both halves."""
 TEST_SHARE, TEST_SEED = 0.1, 0
-WANTED = "entire_dataset is needed"
 TREE = Tree(
     title="Spawrious",
     folders=("spawrious224", "spawrious", "spawrious224__entire_dataset"),
-    layout="spawrious224/0/beach/labrador/*.png, spawrious224/1/...,",
+    layout="spawrious224/0/beach/labrador/*.png, spawrious224/1/...",
     page="https://github.com/aengusl/spawrious",
-    archive="spawrious224__entire_dataset.tar.gz (size not published)",
-    hints={
-        "spawrious*o2o*": f"an o2o archive, which lacks combinations of breed and place; {WANTED}",
-        "spawrious*m2m*": f"the m2m archive, which has folder 0 only; {WANTED}",
-    },
+    archive="spawrious224__entire_dataset.tar.gz, not o2o or m2m",
     sides={"": 224},
-    other_counts=(
-        f"an archive m2m (folder 0 only) or o2o (not all combinations), or files that are not png; {WANTED}"
-    ),
     licence="CC BY 4.0 in its README (CC BY-SA in its setup.py)",
 )
 

@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 
 from datasets.core.base import Files
-from datasets.core.checks import check_listed
 from datasets.core.folders import Place, Tree, find, first_names
 from datasets.core.lists import read_text
 
@@ -39,12 +38,11 @@ class Lists:
         for title, names in lists.items():
             twice = [name for name in names if name in origin]
             if twice:
-                text = f"{len(twice):,} of {len(names):,} names in {title} are in another list as well"
-                raise self.place.error(f"{text}: {first_names(twice)}.")
+                raise self.place.error(f"got names of {title} in another list as well: {first_names(twice)}")
             origin.update(dict.fromkeys(names, title))
-        check_listed(self.place, origin, self.labels, f"have no label in {LABELS}")
+        self.place.check_listed(origin, self.labels, f"no label in {LABELS} of")
         there = {name for name in origin if (folder / name).is_file()}
-        check_listed(self.place, origin, there, f"are not in {part}/")
+        self.place.check_listed(origin, there, f"no file in {part}/ of")
         names = [name for name in self.labels if name in origin]
         numbers = np.array([list(lists).index(origin[name]) for name in names], dtype=np.int64)
         return Files(
@@ -65,12 +63,12 @@ def find_lists(tree: Tree, root: Path, classes: Sequence[str], needed: Sequence[
         if (index := by_text.get("".join(label[:1]))) is None or labels.setdefault(name, index) != index:
             titles = ", ".join(f"{k}.0 ({title})" for k, title in enumerate(classes))
             expected = f"a name and a label in each row, one for each name: {titles}"
-            raise place.bad_file(path, f"has in row {number} {','.join([name, *label])[:80]!r}", expected)
+            raise place.error(f"got {','.join([name, *label])[:80]!r} in row {number}", path, expected)
     return Lists(place, labels)
 
 
 def _rows(place: Place, name: str) -> list[list[str]]:
     """Rows of a list without header and quotes; blanks around values and empty rows dropped."""
-    text = read_text(place, place.folder / name, "a text with a row for each image")
+    text = read_text(place, place.folder / name)
     rows = ([cell.strip() for cell in line.split(",")] for line in text.splitlines())
     return [row for row in rows if any(row)]

@@ -11,31 +11,24 @@ from pathlib import Path
 import numpy as np
 
 from datasets.core.base import Facts, RawDataset, RawOptions, Split
-from datasets.core.download import DownloadTree, RawFile, RawFolder, fetch
+from datasets.core.download import DownloadTree, RawFolder, fetch
 from datasets.core.registry import dataset
 
 TRAIN, TEST = "train_32x32.mat", "test_32x32.mat"
+FILES = {TRAIN: "e26dedcc434d2e4c54c9b2d4a06d8373", TEST: "eb5a983be6a315427106f1b164d9cef3"}
 BAD_MAT = (
     *(OSError, ValueError, TypeError, LookupError, NotImplementedError),
     *(EOFError, MemoryError, zlib.error),
 )
 """What scipy's reader raises, beside its MatReadError, on files that are cut off or of another kind."""
-FORMAT_1 = "format 1 (whole house numbers); format 2, cropped digits, is needed"
 TREE = DownloadTree(
     title="SVHN",
     folders=(".", "SVHN"),
-    files={
-        TRAIN: RawFile("e26dedcc434d2e4c54c9b2d4a06d8373", 182_040_794),
-        TEST: RawFile("eb5a983be6a315427106f1b164d9cef3", 64_275_384),
-    },
+    files=FILES,
+    published=FILES,
     page="http://ufldl.stanford.edu/housenumbers/",
     archive="train_32x32.mat (182 MB) and test_32x32.mat (64 MB)",
     mirrors=("http://ufldl.stanford.edu/housenumbers/",),
-    hints={
-        "extra_32x32.mat": "only the extra part, which is not used",
-        "train.tar*": FORMAT_1,
-        "digitStruct.mat": FORMAT_1,
-    },
     licence="non-commercial use only",
 )
 
@@ -68,13 +61,10 @@ def _read(folder: RawFolder, name: str, strict: bool) -> Split:
     try:
         arrays = loadmat(io.BytesIO(content))
     except (MatReadError, *BAD_MAT) as error:
-        raise folder.bad(name, f"cannot be read as a Matlab file ({error})") from error
-    images, labels = np.asarray(arrays.get("X")), np.asarray(arrays.get("y"))
-    if images.dtype != np.uint8 or images.ndim != 4 or images.shape[:3] != (32, 32, 3) or not labels.ndim:
-        raise folder.bad(name, "lacks `X` (uint8, 32 x 32 x 3 x N) or `y`")
-    digits = labels.ravel().astype(np.int64)
-    odd = np.setdiff1d(digits, np.arange(1, 11))
-    if len(digits) != images.shape[3] or not len(digits) or len(odd):
-        numbers = f"{len(digits)} labels for {images.shape[3]} images"
-        raise folder.bad(name, f"has {numbers}, others than 1 to 10: {odd[:5].tolist()}")
-    return Split(np.ascontiguousarray(images.transpose(3, 2, 0, 1)), digits % 10)
+        raise folder.bad(name, f"got a file that cannot be read ({error})") from error
+    images, labels = np.asarray(arrays.get("X")), np.ravel(arrays.get("y"))
+    shape = (32, 32, 3, len(labels))
+    if images.dtype != np.uint8 or images.shape != shape or not np.isin(labels, range(1, 11)).all():
+        got = f"got {images.dtype} {images.shape} as `X` and {len(labels)} labels as `y`"
+        raise folder.bad(name, got, "uint8 (32, 32, 3, N) and N labels from 1 to 10")
+    return Split(np.ascontiguousarray(images.transpose(3, 2, 0, 1)), labels.astype(np.int64) % 10)

@@ -10,7 +10,6 @@ from pathlib import Path
 from pydantic import Field
 
 from datasets.core.base import Facts, RawOptions, published
-from datasets.core.checks import check_listed
 from datasets.core.folders import Tree, find, listing
 from datasets.core.images import ImageRow, ListedDataset, ToSquare, two_parts
 from datasets.core.lists import read_table
@@ -33,11 +32,6 @@ TREE = Tree(
         "https://nlp.stanford.edu/data/dro/waterbird_complete95_forest2water2.tar.gz (size not published), "
         "or WILDS' waterbirds_v1.0"
     ),
-    hints={
-        "CUB_200_2011*": "CUB_200_2011 found, not WaterBirds: the birds without their new backgrounds",
-        "metadata_waterbirds.csv": "SubpopBench's own list; the archive's metadata.csv is needed",
-    },
-    other_counts="a set generated anew from CUB and Places",
     licence="not stated (made of CUB-200-2011 and Places; WILDS: non-commercial research and education)",
 )
 
@@ -64,7 +58,7 @@ def waterbirds(options: WaterBirdsOptions, root: Path) -> ListedDataset:
     # Folder by folder: asking the disk for each file alone is slow.
     species = {name.rpartition("/")[0] for name in birds}
     there = {f"{folder}/{name}".lstrip("/") for folder in species for name in listing(place.folder / folder)}
-    check_listed(place, {name: f"split {row['split']}" for name, row in birds.items()}, there)
+    place.check_listed(birds, there)
     rows = [
         ImageRow(place.folder / name, row["split"] == "2", int(row["y"]), int(row["place"]))
         for name, row in birds.items()

@@ -153,7 +153,7 @@ class Interaction(Partitioner):
         return len(matrices), int(matrices.sum())
 
     def check(self, population: Population) -> None:
-        """Refuse matrices of another shape, with more samples than exist, or of an empty client."""
+        """Refuse matrices of another shape, or with more samples than exist."""
         matrices = self.matrices()
         shape = (population.num_classes, population.num_attributes)
         if matrices.shape[1:] != shape:
@@ -161,25 +161,15 @@ class Interaction(Partitioner):
                 f"its matrices are for {matrices.shape[1]} classes x {matrices.shape[2]} attributes, the data have "
                 f"{shape[0]} x {shape[1]}. Change partition.distribution (or partition.clients) or the data set."
             )
-        empty = np.flatnonzero(matrices.sum(axis=(1, 2)) == 0)
-        if len(empty):
-            raise self.fail(
-                f"client {empty[0]} would have no sample at scale {self.scale:g}. Raise partition.scale or "
-                "set partition.scale_floor=1."
-            )
         assert population.attributes is not None  # needs_attributes
         asked, available = matrices.sum(axis=0), np.zeros(shape, dtype=np.int64)
         np.add.at(available, (population.labels, population.attributes), 1)
-        short = np.argwhere(asked > available)
-        if not len(short):
-            return
-        label, attribute = (int(index) for index in short[0])
-        more = f", and {len(short) - 1} more cells are short" if len(short) > 1 else ""
-        raise self.fail(
-            f"{population.name_of('class', label)} with {population.name_of('attribute', attribute)}: "
-            f"{asked[label, attribute]} samples asked, {available[label, attribute]} available{more}. Lower "
-            f"partition.scale ({self.scale:g}) or keep more samples (dataset.train_per_class)."
-        )
+        for label, attribute in np.argwhere(asked > available)[:1].tolist():
+            raise self.fail(
+                f"{population.name_of('class', label)} with {population.name_of('attribute', attribute)}: "
+                f"{asked[label, attribute]} samples asked, {available[label, attribute]} available. Lower "
+                f"partition.scale ({self.scale:g}) or keep more samples (dataset.train_per_class)."
+            )
 
     def draw(self, population: Population, generator: np.random.Generator) -> list[IntArray]:
         """The clients: consecutive slices of one permutation per (class, attribute)."""

@@ -18,8 +18,9 @@ from benchmark.config.schema import PathsConfig, declared
 from benchmark.errors import ConfigError, wrong
 from benchmark.experiments.selection import CommandOptions, FileName, RunQuery
 from benchmark.reports.render.console import TextConsole
+from datasets.core.arrays import fingerprint
 from datasets.core.base import PARTS, DataError, Dataset, Split
-from datasets.core.prepare import DamagedError, Location, check, is_prepared, locate, prepare
+from datasets.core.prepare import Location, is_prepared, locate, opened, prepare
 from datasets.core.registry import describe, names
 
 ACTIONS = ("list", "prepare", "check")
@@ -99,13 +100,10 @@ def print_check(place: Location, command: str) -> bool:
     prepares the data set.
     """
     print(f"{place.entry.name} in {place.folder}")
-    data, problem = None, f"not prepared in {place.folder}."
-    try:
-        data = check(place)
-    except DamagedError as error:
-        problem = str(error)
-    if data is None:
-        print(f"problem: {problem}\nprepare it with: {command}")
+    data = opened(place.folder)
+    if data is None or fingerprint(data) != data.fingerprint:
+        problem = "not prepared, or out of date" if data is None else "the arrays are damaged"
+        print(f"problem: {problem}.\nprepare it with: {command}")
         return False
     if data.note:
         print(f"note: {data.note}")

@@ -1,21 +1,64 @@
-"""What is computed over all images of a data set: moments of the channels, and the fingerprint."""
+"""Arrays of a prepared data set: images decoded from their files, moments of the channels, and the fingerprint."""
 
 import hashlib
 import json
-import mmap
-from collections.abc import Iterator
-from typing import Any
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import fields
+from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
+from rich.console import Console
+from rich.progress import track
 
-from datasets.core.base import Dataset, UInt8Array
+from datasets.core.base import PARTS, DataError, Dataset, RawDataset, Split, UInt8Array
+from datasets.core.images import Files, ListedDataset
 
 NAMES = ("classes", "attributes", "sources", "mean", "std")
 """What the fingerprint covers beside the arrays."""
 
 ROWS = 256
-"""Images at a time where a large array is read."""
+"""Images whose values are counted at a time."""
+
+SHOWN = 64
+"""Parts of more images show their progress."""
+
+
+def decode_into(listed: ListedDataset, folder: Path, name: str) -> RawDataset:
+    """Decode all files into ``<folder>/<part>_images.npy`` and return the data set with these arrays, memory-mapped.
+
+    Raises:
+        DataError: A file cannot be decoded, or not into the shape.
+        OSError: The folder cannot be written.
+    """
+    parts = {part: _decode_part(part, listed, folder, name) for part in PARTS}
+    same = {field.name: getattr(listed, field.name) for field in fields(RawDataset)}
+    return RawDataset(**same | parts)
+
+
+def _decode_part(part: str, listed: ListedDataset, folder: Path, name: str) -> Split:
+    files: Files = getattr(listed, part)
+    path = folder / f"{part}_images.npy"
+    images = np.lib.format.open_memmap(path, "w+", np.uint8, (len(files), *listed.shape))
+
+    def decode(index: int) -> None:
+        image = listed.decode(files.paths[index])
+        if image.dtype != np.uint8 or image.shape != listed.shape:
+            got = f"{image.dtype} {image.shape}"
+            raise DataError(f"{files.paths[index]}: decoded into {got}; expected uint8 {listed.shape}.")
+        images[index] = image
+
+    # Pillow decodes and resizes without Python's lock.
+    pool, console = ThreadPoolExecutor(), Console(file=sys.stderr)
+    title = f"{name}: decoding {len(files):,} {part} images"
+    try:
+        done = pool.map(decode, range(len(files)))
+        for _ in track(done, title, len(files), console=console, transient=True, disable=len(files) <= SHOWN):
+            pass
+    finally:
+        pool.shutdown(cancel_futures=True)
+    images.flush()
+    return Split(np.load(path, mmap_mode="r"), files.labels, files.attributes, files.sources)
 
 
 def channel_moments(images: UInt8Array) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -23,9 +66,9 @@ def channel_moments(images: UInt8Array) -> tuple[tuple[float, ...], tuple[float,
     # From a histogram of the 256 values: exact, and without a float copy of the images.
     values = np.arange(256) / 255.0
     counts = np.zeros((images.shape[1], 256), dtype=np.int64)
-    for rows in _rows(images):
-        for channel in range(images.shape[1]):
-            counts[channel] += np.bincount(rows[:, channel].ravel(), minlength=256)
+    for start in range(0, len(images), ROWS):
+        for channel, count in enumerate(counts):
+            count += np.bincount(images[start : start + ROWS, channel].ravel(), minlength=256)
     means, deviations = [], []
     for count in counts:
         share = count / count.sum()
@@ -43,15 +86,5 @@ def fingerprint(data: Dataset) -> str:
     digest.update(json.dumps(names, sort_keys=True).encode())
     for name, array in data.arrays().items():
         digest.update(f"{name} {array.dtype.str} {array.shape}".encode())
-        for rows in _rows(array):
-            digest.update(rows.data)
+        digest.update(np.ascontiguousarray(array).data)
     return digest.hexdigest()
-
-
-def _rows(array: npt.NDArray[Any]) -> Iterator[npt.NDArray[Any]]:
-    """The array, `ROWS` rows at a time. Of a memory-mapped file only these rows stay in memory."""
-    for start in range(0, len(array), ROWS):
-        yield np.ascontiguousarray(array[start : start + ROWS])
-        mapped = getattr(array, "_mmap", None)
-        if mapped is not None and hasattr(mmap, "MADV_DONTNEED"):
-            mapped.madvise(mmap.MADV_DONTNEED)

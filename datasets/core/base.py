@@ -1,7 +1,7 @@
 """What a data set is: arrays, names, normalisation, and the error of a user's mistake in them."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -32,21 +32,13 @@ class Options(BaseModel):
 
 
 class UserFileOptions(Options):
-    """Options of a data set that is made of the user's files, wherever they lie.
-
-    Attributes:
-        path: The folder, or the .npz file; relative to the current folder.
-    """
+    """Options of a data set of the user's files; ``path`` is their folder or .npz file, from the current folder on."""
 
     path: str | None = None
 
 
 class RawOptions(Options):
-    """Options of a data set made of raw files.
-
-    Attributes:
-        strict: Require the published counts and checksums. False is for cut-down copies.
-    """
+    """Options of a data set made of raw files; ``strict`` requires the published counts and checksums."""
 
     strict: bool = True
 
@@ -150,13 +142,11 @@ class Dataset(RawDataset):
         name: Name of the builder in the registry.
         fingerprint: sha256 (hex) of arrays, names and normalisation: all of the data that a run can depend on.
         folder: Where it lies.
-        code: Digests of its builder's files by name.
     """
 
     name: str
     fingerprint: str
     folder: Path = Path()
-    code: Mapping[str, str] = field(default_factory=dict)
     mean: tuple[float, ...]
     std: tuple[float, ...]
 
@@ -203,10 +193,17 @@ class Facts:
 
 def validate(name: str, built: Built[Split] | Built[Files]) -> None:
     """Check what the builder `name` returned: types, shapes and ranges of all arrays that it has made."""
+    shape = built.train.images.shape[1:] if isinstance(built, RawDataset) else ()
     for part in PARTS:
         split: Split | Files = getattr(built, part)
+        got = f"{name}: {part} images: got"
+        if isinstance(split, Split):
+            images = split.images
+            if images.dtype != np.uint8 or images.ndim != 4 or images.shape[1:] != shape or 0 in shape:
+                wanted = "uint8 [N, C, H, W], of the same size for train and test"
+                raise DataError(f"{got} {images.dtype} {images.shape}; expected {wanted}.")
         if not len(split):
-            raise DataError(f"{name}: {part} has no images; expected N > 0.")
+            raise DataError(f"{got} none; expected at least one.")
         for column, names in zip(FIELDS[1:], (built.classes, built.attributes, built.sources), strict=True):
             values = getattr(split, column)
             if values is None:
@@ -218,20 +215,6 @@ def validate(name: str, built: Built[Split] | Built[Files]) -> None:
                 raise DataError(
                     f"{got} {values.min()} to {values.max()}; expected indices of {len(names)} names."
                 )
-    if isinstance(built, RawDataset):
-        _validate_images(name, built)
-
-
-def _validate_images(name: str, raw: RawDataset) -> None:
-    for part in PARTS:
-        images = getattr(raw, part).images
-        if images.dtype != np.uint8 or images.ndim != 4 or 0 in images.shape:
-            raise DataError(
-                f"{name}: {part} images: got {images.dtype} {images.shape}; expected uint8 [N, C, H, W], N > 0."
-            )
-    shape, test_shape = raw.train.images.shape[1:], raw.test.images.shape[1:]
-    if shape != test_shape:
-        raise DataError(f"{name}: test images: got {test_shape}; expected {shape} as in train.")
-    for what, numbers in (("mean", raw.mean), ("std", raw.std)):
-        if numbers is not None and len(numbers) != shape[0]:
+    for what, numbers in (("mean", built.mean), ("std", built.std)):
+        if shape and numbers is not None and len(numbers) != shape[0]:
             raise DataError(f"{name}: {what}: got {len(numbers)} numbers; expected {shape[0]} (channels).")

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 
 from datasets.core.base import Built, DataError, Files, UInt8Array
 
@@ -21,19 +21,6 @@ FORMATS = ("JPEG", "PNG", "BMP", "TIFF")
 """Kinds of files that are decoded, whatever their names say. For others Pillow may start another program."""
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff")
-
-MAX_PIXELS = 2**26
-"""Images of more pixels are refused before they are decoded: a small file may need gigabytes of memory."""
-
-Image.MAX_IMAGE_PIXELS = None  # Pillow's own bound, which is higher and warns before it refuses.
-
-
-class BadImage(DataError):
-    """A file that is no image; `problem` is the rest of a sentence that begins with the file's name."""
-
-    def __init__(self, path: Path, problem: str) -> None:
-        super().__init__(f"{path} {problem}")
-        self.path, self.problem = path, problem
 
 
 class ImageRow(NamedTuple):
@@ -62,24 +49,22 @@ def open_rgb(path: Path) -> Image.Image:
     """An image file in 8-bit RGB: transparency is dropped; grey of 16 bits or of floats is scaled, not clipped.
 
     Raises:
-        BadImage: It cannot be decoded.
+        DataError: It cannot be decoded.
     """
     try:
         with Image.open(path, formats=FORMATS) as image:
-            if image.width * image.height > MAX_PIXELS:
-                raise ValueError(
-                    f"{image.width:,} x {image.height:,} pixels; expected at most {MAX_PIXELS:,}"
-                )
             image.load()
             if image.mode.startswith(("I", "F")):  # convert() would turn 16 bits white, and 0..1 black
                 return Image.fromarray(as_rgb(np.asarray(image)))
             return image.convert("RGB")
-    except UnidentifiedImageError as error:
-        raise BadImage(path, f"cannot be decoded as an image (none of {', '.join(FORMATS)})") from error
-    except (OSError, ValueError, SyntaxError) as error:
-        if isinstance(error, OSError) and error.filename:  # else it is Pillow's error, about the content
-            raise BadImage(path, f"cannot be read ({error.strerror})") from error
-        raise BadImage(path, f"cannot be decoded as an image ({error})") from error
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        raise bad_image(path, error) from error
+
+
+def bad_image(path: Path, error: Exception) -> DataError:
+    """The error about a file that cannot be decoded."""
+    why = " ".join(str(error).split())
+    return DataError(f"{path}: got a file that cannot be decoded ({why}); expected an image. Get it again.")
 
 
 def as_rgb(values: npt.NDArray[np.generic]) -> UInt8Array:
@@ -121,7 +106,7 @@ class ToSquare:
         return open_rgb(path)
 
     def __call__(self, path: Path) -> UInt8Array:
-        """The image as uint8 [channels, size, size]. `BadImage` if it cannot be decoded."""
+        """The image as uint8 [channels, size, size]. Errors as `open_rgb`."""
         image = self.open(path)
         width, height = image.size
         wanted = (self.size, self.size)

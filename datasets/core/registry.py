@@ -9,9 +9,8 @@ from typing import Any
 from benchmark.errors import validate
 from benchmark.registry import Registry
 from datasets.core.base import DataError, Facts, Options, RawDataset
-from datasets.core.checks import check_complete, check_published
-from datasets.core.folders import UNREADABLE, Place, Tree
-from datasets.core.images import ListedDataset
+from datasets.core.folders import STRICT, Place, Tree
+from datasets.core.images import ListedDataset, open_rgb
 
 Builder = Callable[[Any, Path], RawDataset | ListedDataset]
 
@@ -34,24 +33,34 @@ class RegisteredDataset:
     tree: Tree
     facts: Callable[[Any], Facts] | None = None
 
-    @property
-    def licence(self) -> str:
-        """Licence and page of the owner; "" if it is not known."""
-        return f"{self.tree.licence}, {self.tree.page}" if self.tree.page else self.tree.licence
-
     def build(self, options: Options, root: Path) -> RawDataset | ListedDataset:
         """What the builder makes of the raw files below ``root``. `DataError` if they are missing or wrong."""
         try:
             built = self.builder(options, root)
-            if isinstance(built, ListedDataset):
-                check_complete(self.tree, root, built)
             if getattr(options, "strict", False):
                 check_published(self.tree, root, built)
         except OSError as error:
             path = Path(error.filename or root)
-            problem = f"{path.name} cannot be read ({error.strerror or error})."
-            raise Place(self.tree, root, path).error(problem, UNREADABLE) from error
+            raise Place(self.tree, root, path).error(f"got no access ({error.strerror or error})") from error
         return built
+
+
+def check_published(tree: Tree, root: Path, built: RawDataset | ListedDataset) -> None:
+    """Refuse other numbers of images than the published ones, and a resized copy."""
+    place = Place(tree, root, root)
+    expected = {" ".join(filter(None, cell)): number for *cell, number in built.expected}
+    place.check_counts(
+        {" ".join(filter(None, cell)): built.count(*cell) for *cell, _ in built.expected}, expected
+    )
+    if not isinstance(built, ListedDataset):
+        return
+    for source, side in tree.sides.items():
+        path = built.train.paths[int(built.rows("train", group=source).argmax())]
+        if min(size := open_rgb(path).size) < side:
+            got = f"got {size[0]} x {size[1]} pixels"
+            raise place.error(
+                got, path, f"at least {side} on the shorter side, as in the originals; {STRICT}"
+            )
 
 
 ENTRIES: Registry[RegisteredDataset] = Registry("data set", "datasets", DataError)
@@ -80,11 +89,7 @@ def names() -> tuple[str, ...]:
 
 
 def get(name: str) -> RegisteredDataset:
-    """The entry registered as `name`.
-
-    Raises:
-        UserError: No such data set, two of this name, or a file that cannot be imported.
-    """
+    """The entry registered as `name`. `UserError`: not one, two, or in a file that cannot be imported."""
     return ENTRIES.get("dataset.name", name, "in conf/dataset/*.yaml")
 
 
@@ -111,14 +116,8 @@ def with_options(
 ) -> tuple[dict[str, Any], dict[str, tuple[Any, Any]]]:
     """A data set's configuration with other options, and those that differ: key -> (value before, new value).
 
-    A value that the data set has already is left out, so that the run stays the same run.
-
-    Args:
-        node: The ``name`` of the data set and its ``options``. An option that is not among them has its default.
-        given: Options on top of these.
-
-    Raises:
-        DataError: As `get` and `parse`.
+    A value that the data set has already is left out, so that the run stays the same run. ``node`` has the ``name`` of
+    the data set and its ``options``; one that is not among them has its default. Errors as `get` and `parse`.
     """
     entry, before = get(node.get("name", "")), node.get("options") or {}
     new = parse(entry, {**before, **given}).model_dump(mode="json")

@@ -1,6 +1,7 @@
 """`data list`, `data prepare` and `data check`: what they print, and the options that they take."""
 
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -55,13 +56,13 @@ def test_prepare_and_check(cli: Cli, tmp_path: Path) -> None:
     # 60 and 30 images over 6 cells
     assert ["class2", "attribute1", "10", "5"] in rows(text) and ["all", "", "60", "30"] in rows(text)
     code, text, _ = cli("data", "check", fake, cache)
-    assert code == 1 and "problem: not prepared" in text
+    assert code == 1 and "problem: not prepared, or out of date." in text
     assert text.endswith(f"prepare it with: python -m benchmark data prepare {fake} {cache}\n")
     assert len(list((tmp_path / "cache").glob("fake-*"))) == 1, "a check writes nothing"
     path = next(tmp_path.glob("cache/fake-*/train_images.npy"))
     path.write_bytes(path.read_bytes()[:50])
     code, text, _ = cli("data", "check", *words, cache)
-    assert code == 1 and "train_images.npy: got 50 bytes" in text
+    assert code == 1 and "problem: not prepared, or out of date." in text
     assert text.endswith(f"data prepare {' '.join(words)} {cache}\n")
 
 
@@ -102,7 +103,8 @@ def published(
             ],
         )
         place = locate("small", cache=tmp_path)
-        prepare(place, force=True)
+        shutil.rmtree(place.folder, ignore_errors=True)
+        prepare(place)
         assert print_check(place, "") is not None, "a difference is shown, and is no damage"
         return capsys.readouterr().out
 

@@ -1,15 +1,14 @@
 """Acevedo-20, Matek-19, Bodzas-23 and NIID-2: published numbers, classes, and what is read of miniature raw trees."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
 import pytest
-import yaml
 from PIL import Image
 from raw_trees import listed, picture
 
-from datasets import acevedo, bodzas, matek, niid2, spawrious, waterbirds
+from datasets import acevedo, bodzas, matek, niid2
 from datasets.blood_cells import BloodOptions, Cells, split_by_class, training_share
 from datasets.core.base import DataError
 from datasets.core.images import Files
@@ -78,25 +77,6 @@ def test_niid2_under_the_map(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     assert all(data.count(*cell) == number for *cell, number in data.expected)
 
 
-@pytest.mark.parametrize(
-    ("name", "classes", "others"),
-    [
-        ("wbc", niid2.CLASSES, {"sources": niid2.SOURCES}),
-        ("acevedo", acevedo.SUBTYPES, {}),
-        ("matek", matek.CLASSES, {}),
-        ("spawrious", spawrious.BREEDS[:2], {"attributes": spawrious.PLACES}),
-        ("spawrious4", spawrious.BREEDS, {"attributes": spawrious.PLACES}),
-        ("waterbirds", waterbirds.CLASSES, {"attributes": waterbirds.PLACES}),
-    ],
-)
-def test_stand_ins_have_the_same_classes_attributes_and_sources(
-    root: Path, name: str, classes: Iterable[str], others: dict[str, tuple[str, ...]]
-) -> None:
-    options = yaml.safe_load((root / f"conf/dataset/digits_{name}.yaml").read_text())["options"]
-    assert options["class_names"] == list(classes)
-    assert {key: tuple(options[key]) for key in others} == others
-
-
 # Miniature trees -----------------------------------------------------------------------------------------------------
 
 
@@ -113,18 +93,6 @@ def test_acevedo_classes_and_seeds(raw: Callable[..., Path]) -> None:
     assert not set(one.train.paths) & set(one.test.paths)
     for path, label in zip(one.train.paths, one.train.labels, strict=True):
         assert path.name.split("_")[0] in acevedo.SUBTYPES[one.classes[label]]
-
-
-@pytest.mark.parametrize("suffix", [".tiff", ".tif", ".TIF"])
-def test_matek_suffixes_and_transparency(raw: Callable[..., Path], suffix: str) -> None:
-    root = raw("matek")
-    for path in (root / MATEK_TOP).glob("*/*.tiff"):
-        path.rename(path.with_suffix(suffix))
-    data = listed("matek", root, size=20)
-    for path, label in zip(data.train.paths, data.train.labels, strict=True):
-        assert path.parent.name == sorted(matek.CODES)[label]
-        with Image.open(path) as original:
-            np.testing.assert_array_equal(data.decode(path), np.asarray(original)[..., :3].transpose(2, 0, 1))
 
 
 def test_bodzas_equal_names_fields_and_spellings(

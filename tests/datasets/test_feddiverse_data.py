@@ -1,6 +1,5 @@
 """Spawrious and WaterBirds: order of classes and places, the test draw, published cells, FedDiverse's clients."""
 
-import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -63,13 +62,6 @@ def test_waterbirds_keeps_the_order_of_the_list(raw: Callable[..., Path]) -> Non
         np.testing.assert_array_equal(part.labels, [0] * 6 + [1] * 6)
         np.testing.assert_array_equal(part.attributes, [0, 0, 0, 1, 1, 1] * 2)
     assert [number for *_, number in data.expected] == [3498, 184, 56, 1057, 2255, 2255, 642, 642]
-
-
-def test_waterbirds_numbers_with_a_decimal_point_and_a_byte_order_mark(raw: Callable[..., Path]) -> None:
-    root = raw("waterbirds")
-    path = root / "waterbirds_v1.0/metadata.csv"
-    path.write_text("\ufeff" + re.sub(r",(\d)(?=,)", r",\1.0", path.read_text()))
-    assert len(listed("waterbirds", root).train) == 12
 
 
 def test_waterbirds_published_list_is_what_the_clients_need() -> None:

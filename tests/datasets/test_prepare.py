@@ -1,7 +1,6 @@
-"""Preparation: once, in one step, whatever is killed, raced, cut off or damaged in between."""
+"""Preparation: once, in one step, and anew if the builder, its raw files or the arrays are others."""
 
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -10,15 +9,17 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
 
 import numpy as np
 import pytest
+from edited_code import Edit, edited  # noqa: F401
+from raw_trees import picture
+from tiny_runs import STATELESS, carry_out, index_of, result_of, tiny
 
 from datasets.core import prepare as preparing
-from datasets.core.base import DataError, RawDataset, Split
-from datasets.core.prepare import DamagedError, check, is_prepared, load, locate, prepare
-from datasets.core.registry import get
+from datasets.core.base import DataError, Options, RawDataset, Split, validate
+from datasets.core.prepare import current_fingerprint, is_prepared, load, locate, prepare, require_raw_files
+from datasets.core.registry import ENTRIES, dataset, get
 
 CELLS = {"classes": 3, "attributes": 2, "sources": 2, "channels": 3, "train_size": 48, "test_size": 24}
 
@@ -42,10 +43,8 @@ def test_arrays_are_what_the_builder_returned(tmp_path: Path) -> None:
     # 48 images spread over 3 x 2 x 2 cells: four in each
     cells = data.train.labels * 4 + data.train.attributes * 2 + data.train.sources
     np.testing.assert_array_equal(np.bincount(cells), np.full(12, 4))
-    part = data.train.subset(np.array([5, 2]))
-    for field, array in part.arrays().items():
+    for field, array in data.train.subset(np.array([5, 2])).arrays().items():
         np.testing.assert_array_equal(array, raw.train.arrays()[field][[5, 2]])
-    assert len(data.train.subset(data.train.labels == 0)) == 16
     scaled = np.asarray(data.train.images, dtype=np.float64) / 255
     np.testing.assert_allclose(data.mean, scaled.mean(axis=(0, 2, 3)), rtol=1e-12)
     np.testing.assert_allclose(data.std, scaled.std(axis=(0, 2, 3)), rtol=1e-9)
@@ -64,178 +63,181 @@ def test_defaults_come_from_the_environment(tmp_path: Path, monkeypatch: pytest.
 
 def test_a_prepared_set_is_only_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A shared cache may be read-only: loading builds nothing, takes no lock and makes no file."""
-    assert check(locate("fake", cache=tmp_path / "cache")) is None
-    assert not is_prepared(locate("fake", cache=tmp_path / "cache")) and not (tmp_path / "cache").exists()
-    whole = load("fake", cache=tmp_path).fingerprint
+    place = locate("fake", cache=tmp_path / "cache")
+    assert not is_prepared(place) and not (tmp_path / "cache").exists()
+    whole = prepare(place).fingerprint
     before = sorted(tmp_path.rglob("*"))
-    monkeypatch.setattr(preparing, "validate", lambda *_: pytest.fail("it was built again"))
-    monkeypatch.setattr(preparing, "FileLock", lambda *_: pytest.fail("a lock was taken"))
-    data = check(locate("fake", cache=tmp_path))
-    assert data is not None and data.fingerprint == load("fake", cache=tmp_path).fingerprint == whole
-    prepare(locate("fake", cache=tmp_path))
-    assert is_prepared(locate("fake", cache=tmp_path)) and not is_prepared(
-        locate("fake", {"seed": 5}, cache=tmp_path)
-    )
+    monkeypatch.setattr(preparing, "FileLock", lambda *_: pytest.fail("it was prepared again"))
+    assert prepare(place).fingerprint == load("fake", cache=tmp_path / "cache").fingerprint == whole
     assert sorted(tmp_path.rglob("*")) == before
 
 
-# Damage -------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
-    ("name", "change", "message"),
+    ("name", "content"),
     [
-        ("train_labels.npy", lambda content: None, r"train_labels\.npy: got 0 bytes"),
-        ("test_images.npy", lambda content: content[:0], r"test_images\.npy: got 0 bytes; expected 2,176"),
-        ("test_images.npy", lambda content: content[:-1], r"got 2,175 bytes; expected 2,176"),
-        ("test_images.npy", lambda content: b"x" * len(content), "not a readable array"),
-        ("train_images.npy", lambda content: content[:-1] + bytes([content[-1] ^ 1]), "fingerprint: got "),
-        ("test_images.npy", lambda content: content[:1000] + bytes(1176), "fingerprint: got "),
-        (
-            "test_labels.npy",
-            lambda content: content[:-8] + bytes([content[-8] ^ 1]) + bytes(7),
-            "fingerprint: ",
-        ),
-        (
-            "done.json",
-            lambda content: re.sub(rb'"std": \[\s*0.', b'"std": [1.', content),
-            "fingerprint: got ",
-        ),
+        ("train_labels.npy", lambda content: None),
+        ("test_images.npy", lambda content: content[:-1]),
+        ("test_images.npy", lambda content: b""),
+        ("done.json", lambda content: content[:50]),
+        ("done.json", lambda content: b"[]"),
     ],
 )
-def test_damage_is_named_and_prepare_heals_it(
-    tmp_path: Path, name: str, change: Callable[[bytes], bytes | None], message: str
+def test_damaged_arrays_are_prepared_anew(
+    tmp_path: Path, name: str, content: Callable[[bytes], bytes | None]
 ) -> None:
-    """32 test images of 8 x 8 are 2,048 bytes after a header of 128. A run compares sizes, `check` reads all."""
     whole = load("fake", cache=tmp_path).fingerprint
     path = folder_of(tmp_path) / name
-    before = path.read_bytes()
-    changed = change(before)
-    assert changed != before
+    changed = content(path.read_bytes())
     path.unlink()
     if changed is not None:
         path.write_bytes(changed)
-    for read in (check, lambda place: load("fake", cache=tmp_path)):
-        if read is check or "fingerprint" not in message:
-            with pytest.raises(DamagedError, match=message) as caught:
-                read(locate("fake", cache=tmp_path))
-            assert str(folder_of(tmp_path)) in str(caught.value)
-    assert is_prepared(locate("fake", cache=tmp_path)) == ("fingerprint" in message)
-    prepare(locate("fake", cache=tmp_path))
-    data = check(locate("fake", cache=tmp_path))
-    assert data is not None and data.fingerprint == whole
-
-
-@pytest.mark.parametrize("content", ['{"arrays": {"a": 1}}', '{"identity": 1', "", "[]", '{"identity": 1}'])
-def test_half_a_marker_means_prepare_anew(tmp_path: Path, content: str) -> None:
-    whole = load("fake", cache=tmp_path).fingerprint
-    marker = folder_of(tmp_path) / "done.json"
-    marker.write_text(content)
     assert not is_prepared(locate("fake", cache=tmp_path))
-    assert load("fake", cache=tmp_path).fingerprint == whole
-    assert is_prepared(locate("fake", cache=tmp_path))
+    assert current_fingerprint(folder_of(tmp_path)) == ""
+    assert load("fake", cache=tmp_path).fingerprint == whole == current_fingerprint(folder_of(tmp_path))
 
 
-def test_mapped_arrays_survive_a_new_preparation(tmp_path: Path) -> None:
-    """A process that reads the old arrays is not disturbed when another prepares anew."""
-    images = load("fake", cache=tmp_path).train.images
-    before = np.array(images)
-    prepare(locate("fake", cache=tmp_path), force=True)
-    np.testing.assert_array_equal(images, before)
+def test_data_prepare_compares_the_content_of_arrays(tmp_path: Path) -> None:
+    """A process that reads the old arrays is not disturbed."""
+    data = load("fake", cache=tmp_path)
+    before = np.array(data.train.images)
+    path = folder_of(tmp_path) / "test_images.npy"
+    path.write_bytes(path.read_bytes()[:-1] + bytes([path.read_bytes()[-1] ^ 1]))
+    assert prepare(locate("fake", cache=tmp_path)).fingerprint == data.fingerprint
+    np.testing.assert_array_equal(load("fake", cache=tmp_path).test.images[-1], get("fake").builder(
+        get("fake").options(), tmp_path).test.images[-1])  # fmt: skip
+    np.testing.assert_array_equal(data.train.images, before)
 
 
-# Kills and races ----------------------------------------------------------------------------------------------------
+# Raw files and builder -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Raw files of a data set ``mine``: its labels are the numbers in them."""
+    get("fake")  # reads all builders
+    monkeypatch.setattr(ENTRIES, "found", dict(ENTRIES.found))
+
+    @dataset("mine", options=Options)
+    def mine(options: Options, root: Path) -> RawDataset:
+        """A set of two files."""
+        files = [root / "a.txt", root / "b.txt"]
+        split = [np.array([int(name) for name in path.read_text().split()]) for path in files]
+        images = np.zeros((4, 1, 8, 8), np.uint8)
+        return RawDataset(*(Split(images, labels) for labels in split), ("zero", "one"), files=files)
+
+    folder = tmp_path / "raw"
+    folder.mkdir()
+    for name in ("a.txt", "b.txt"):
+        (folder / name).write_text("0 1 0 1")
+    return folder
+
+
+def later(path: Path) -> None:
+    os.utime(path, ns=(time.time_ns() + 10**9,) * 2)
+
+
+def test_other_raw_files_are_another_set(tmp_path: Path, root: Path) -> None:
+    place = locate("mine", root=root, cache=tmp_path / "cache")
+    before = prepare(place).fingerprint
+    (root / "c.txt").write_text("0")
+    assert is_prepared(place)
+    (root / "a.txt").write_text("1 1 0 1")
+    later(root / "a.txt")
+    assert not is_prepared(place) and current_fingerprint(place.folder) == ""
+    after = load("mine", root=root, cache=tmp_path / "cache").fingerprint
+    assert before != after == current_fingerprint(place.folder)
+    (root / "b.txt").unlink()
+    assert not is_prepared(place)
+    (root / "a.txt").unlink()
+    assert is_prepared(place), "prepared arrays can be used without the raw files"
+
+
+def test_an_image_that_is_added_to_a_folder(tmp_path: Path) -> None:
+    """Of one's own images, in a new folder of a class, too. Another file beside them changes nothing."""
+    for n, name in enumerate(("x/0.png", "x/1.png", "y/2.png", "y/3.png")):
+        picture(tmp_path / "own" / name, n, n)
+    place = locate("folder", {"path": str(tmp_path / "own")}, cache=tmp_path / "cache")
+    prepare(place)
+    (tmp_path / "own/x/notes.txt").touch()
+    assert is_prepared(place)
+    for name in ("x/4.png", "z/5.png"):
+        picture(tmp_path / "own" / name, 5, 5)
+        assert not is_prepared(place)
+        prepare(place)
+
+
+READ = {
+    "mnist": "MNIST/raw/t10k-labels*",
+    "cifar10": "*/batches.meta",
+    "svhn": "test_32x32.mat",
+    "ham10000": "*/HAM10000_metadata.csv",
+    "waterbirds": "*/metadata.csv",
+    "retina": "Retina/test.csv",
+    "pacs": "PACS/photo/dog/*_003.jpg",
+}
+
+
+@pytest.mark.parametrize("name", READ)
+def test_builders_return_what_they_read(tmp_path: Path, raw: Callable[..., Path], name: str) -> None:
+    """One of the files of each: a list, an array, an image."""
+    root = raw(name)
+    options = {"strict": False} | ({"held_out": 2} if name == "ham10000" else {})
+    place = locate(name, options, root, tmp_path / "cache")
+    prepare(place)
+    (path,) = root.glob(READ[name])
+    path.unlink()
+    assert not is_prepared(place)
+
+
+def test_another_builder_prepares_anew(tmp_path: Path, edited: Edit) -> None:  # noqa: F811
+    place = locate("fake", cache=tmp_path)
+    before = prepare(place).fingerprint
+    edited("datasets/standin/fake.py", "\nfrom ", "\nimport this\nfrom ")
+    assert not is_prepared(place)
+    # Only the text has changed and not what this process has imported, so that the data are the same.
+    assert prepare(place).fingerprint == before and is_prepared(place)
+
+
+def test_what_is_missing_is_said_without_a_download(raw: Callable[..., Path], tmp_path: Path) -> None:
+    for name, words in (("mnist", "downloads by itself"), ("pacs", "got 0 images")):
+        with pytest.raises(DataError, match=words):
+            require_raw_files(locate(name, None, tmp_path / "empty", tmp_path / "cache"))
+    require_raw_files(locate("mnist", {"strict": False}, raw("mnist"), tmp_path / "cache"))
+    assert not (tmp_path / "cache").exists() and not (tmp_path / "empty").exists()
+
+
+# Kills and full disks ------------------------------------------------------------------------------------------------
 
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from datasets.core import prepare as preparing
-cache, moment, call = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
-original, seen = getattr(os, moment), []
-def deadly(*arguments):
-    seen.append(1)
-    if len(seen) == call:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return original(*arguments)
-setattr(os, moment, deadly)
-preparing.prepare(preparing.locate("fake", cache=cache), force=sys.argv[4] == "anew")
-"""
-
-
-# fake has four arrays and the marker: fsync number 1 to 5. The only rename makes the folder appear; where there is one
-# already it is the second, after that of the old folder.
-@pytest.mark.parametrize(
-    ("moment", "call", "how"),
-    [("fsync", 1, ""), ("fsync", 5, ""), ("replace", 1, ""), ("replace", 1, "anew"), ("replace", 2, "anew")],
-)
-def test_a_kill_leaves_nothing_that_is_read(
-    root: Path, tmp_path: Path, moment: str, call: int, how: str
-) -> None:
-    whole = load("fake", cache=tmp_path / "undisturbed").fingerprint
-    cache = tmp_path / "cache"
-    if how == "anew":
-        load("fake", cache=cache)
-    command = [sys.executable, "-c", KILLED, str(cache), moment, str(call), how]
-    assert subprocess.run(command, cwd=root, check=False).returncode == -signal.SIGKILL
-    assert any(path.suffix == ".partial" for path in cache.iterdir()), "it was not killed while writing"
-    assert is_prepared(locate("fake", cache=cache)) == ((call, how) == (1, "anew"))
-    assert load("fake", cache=cache).fingerprint == whole
-    prepare(locate("fake", cache=cache), force=True)
-    assert sorted(path.suffix for path in cache.iterdir()) == ["", ".lock"]
-
-
-RACER = """
-import sys, time
-from pathlib import Path
 from datasets import load
-from datasets.core.base import Options
-from datasets.core.registry import dataset, get
-place = Path(sys.argv[1])
-@dataset("slow", options=Options)
-def slow(options, root):
-    "A set that takes its time."
-    with open(place / "built", "a") as log:
-        log.write("x")
-    time.sleep(0.2)
-    return get("fake").builder(get("fake").options(), root)
-(place / f"ready{sys.argv[2]}").touch()
-while not (place / "go").exists():
-    time.sleep(0.005)
-print(load("slow", cache=place / "cache").fingerprint)
+def deadly(*arguments):
+    os.kill(os.getpid(), signal.SIGKILL)
+Path.replace = deadly
+load("fake", cache=Path(sys.argv[1]))
 """
 
 
-def test_processes_that_prepare_at_once_build_it_once(root: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-c", RACER, str(tmp_path)]
-    racers = [
-        subprocess.Popen([*command, str(k)], cwd=root, stdout=subprocess.PIPE, text=True) for k in range(2)
-    ]
-    deadline = time.monotonic() + 300
-    while not all((tmp_path / f"ready{k}").exists() for k in range(2)):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    (tmp_path / "go").touch()
-    prints = [racer.communicate(timeout=300)[0].strip() for racer in racers]
-    assert [racer.returncode for racer in racers] == [0, 0]
-    assert len(set(prints)) == 1 and len(prints[0]) == 64
-    assert (tmp_path / "built").read_text() == "x"
+def test_a_kill_leaves_nothing_that_is_read(root: Path, tmp_path: Path) -> None:
+    repository = Path(__file__).parents[2]
+    command = [sys.executable, "-c", KILLED, str(tmp_path / "cache")]
+    assert subprocess.run(command, cwd=repository, check=False).returncode == -signal.SIGKILL
+    assert not is_prepared(locate("fake", cache=tmp_path / "cache"))
+    data = load("fake", cache=tmp_path / "cache")
+    assert data.fingerprint == load("fake", cache=tmp_path / "undisturbed").fingerprint
 
 
-@pytest.mark.parametrize(
-    ("moment", "error"), [("validate", DataError("no")), ("fingerprint", OSError(28, os.strerror(28)))]
-)
-def test_a_builder_that_fails_or_a_full_disk_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str, error: Exception
-) -> None:
-    monkeypatch.setattr(preparing, moment, Mock(side_effect=error))
-    with pytest.raises(DataError, match="no$" if moment == "validate" else "free some space"):
+def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> str:
+        raise OSError(28, os.strerror(28))
+
+    monkeypatch.setattr(preparing, "fingerprint", full)
+    with pytest.raises(DataError, match=r"No space left.*; expected .* Set FEDTABLES_CACHE"):
         load("fake", cache=tmp_path)
     monkeypatch.undo()
     assert [path.suffix for path in tmp_path.iterdir()] == [".lock"]
     load("fake", cache=tmp_path)
-
-
-# The builder's contract ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -243,8 +245,8 @@ def test_a_builder_that_fails_or_a_full_disk_leaves_nothing(
     [
         ("train", {"images": np.zeros((4, 1, 8, 8))}, "train images: got float64"),
         ("train", {"images": np.zeros((4, 8, 8), np.uint8)}, r"train images: got uint8 \(4, 8, 8\)"),
-        ("test", {"images": np.zeros((4, 3, 8, 8), np.uint8)}, r"test images: got \(3, 8, 8\)"),
-        ("test", {"images": np.zeros((0, 1, 8, 8), np.uint8)}, "test has no images; expected N > 0"),
+        ("test", {"images": np.zeros((4, 3, 8, 8), np.uint8)}, r"test images: got uint8 \(4, 3, 8, 8\)"),
+        ("test", {"images": np.zeros((0, 1, 8, 8), np.uint8)}, "test images: got none"),
         ("train", {"labels": np.array([0, 1, 2, 1])}, "labels: got 0 to 2; expected indices of 2 names"),
         ("test", {"labels": np.array([0, -1, 0, 1])}, "labels: got -1 to 1; expected indices of 2 names"),
         ("train", {"labels": np.zeros(3, np.int64)}, r"got int64 \(3,\); expected int64 \(4,\)"),
@@ -255,7 +257,29 @@ def test_a_builder_that_fails_or_a_full_disk_leaves_nothing(
 def test_what_a_builder_returns_is_checked(part: str, changes: dict[str, Any], message: str) -> None:
     split = Split(np.zeros((4, 1, 8, 8), np.uint8), np.array([0, 1, 0, 1]))
     good = RawDataset(split, split, ("a", "b"))
-    preparing.validate("mine", good)
+    validate("mine", good)
     more = {part: replace(split, **changes)} if part else changes
     with pytest.raises(DataError, match=message):
-        preparing.validate("mine", replace(good, **more))
+        validate("mine", replace(good, **more))
+
+
+def test_runs_on_other_data_are_carried_out_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A raw file is changed after the end of a run: its result is not current any more."""
+    monkeypatch.setenv("FEDTABLES_CACHE", str(tmp_path / "cache"))
+
+    def write(value: int) -> None:
+        images, labels = np.full((8, 8, 8), value, np.uint8), np.arange(8) % 2
+        content = {f"{part}_images": images for part in ("train", "test")}
+        np.savez(tmp_path / "own.npz", **content, train_labels=labels, test_labels=labels)
+
+    own = {"name": "arrays", "options": {"path": str(tmp_path / "own.npz")}}
+    layer = {"dataset": own, "partition": {"clients": 4}, "train": {"clients_per_round": 2}}
+    write(1)
+    config = tiny(tmp_path / "results", STATELESS, layer)
+    assert carry_out(config).state == "done" and index_of(config).state(config.key) == "done"
+    before = result_of(config).origin["data"]
+    write(2)
+    later(tmp_path / "own.npz")
+    assert index_of(config).why(config.key) == "the data"
+    assert carry_out(config).state == "done" and index_of(config).state(config.key) == "done"
+    assert result_of(config).origin["data"] != before

@@ -37,13 +37,6 @@ def test_thirty_of_each_class(by_lesion: bool, seed: int) -> None:
     assert bool(others & {LESIONS[k] for k in test}) is not by_lesion
 
 
-def test_the_draw_is_the_documented_one() -> None:
-    """Class by class, the first 30 of a permutation by numpy's default generator, images sorted by id."""
-    generator = np.random.default_rng(5)
-    first, second = generator.permutation(327)[:30], 327 + generator.permutation(514)[:30]
-    assert drawn(LABELS, LESIONS, split_seed=5)[:60] == sorted([*first, *second])
-
-
 def test_a_lesion_of_two_classes_stays_in_training() -> None:
     """Three lesions of two images in each class; then lesion x has the first two images of classes 0 and 1."""
     labels, lesions = np.arange(42) // 6, [f"{n // 2:02}" for n in range(42)]
@@ -76,12 +69,6 @@ def test_ham10000_reads_labels_sources_and_one_copy(raw: Callable[..., Path]) ->
     table.write_text("\n".join(line.rpartition(",")[0] for line in [head, *lines]))
     without = listed("ham10000", root, held_out=1, by_lesion=True)
     assert without.sources == () and without.train.sources is None and "no column `dataset`" in without.note
-
-
-def test_ham10000_more_test_images_than_were_published(raw: Callable[..., Path]) -> None:
-    """df has 115: 114 for the test set are the most. It is not a fault of the files."""
-    with pytest.raises(DataError, match=r"held_out: got 115; expected 1 to 114 "):
-        listed("ham10000", raw("ham10000"), held_out=115)
 
 
 # Fed-ISIC2019 --------------------------------------------------------------------------------------------------------
@@ -173,12 +160,3 @@ def test_colours_are_of_the_whole_image_and_then_the_centre_is_cut_out(tmp_path:
     np.testing.assert_array_equal(Dermoscopy(8)(tmp_path / "a.png")[:, 4, 4], [78, 0, 0])
     plain = Dermoscopy(8, colour_constancy=False)(tmp_path / "a.png")
     np.testing.assert_array_equal(plain, pixels[:, 8:16].transpose(2, 0, 1))
-
-
-def test_the_shorter_side_counts(tmp_path: Path) -> None:
-    """24 x 16 to 12 x 8, bilinear, and the middle 8 columns of it; grey has no gain."""
-    pixels = np.random.default_rng(0).integers(0, 256, (16, 24, 1), dtype=np.uint8).repeat(3, 2)
-    Image.fromarray(pixels).save(tmp_path / "a.png")
-    whole = np.asarray(Image.fromarray(pixels).resize((12, 8), Image.Resampling.BILINEAR))
-    decoded = Dermoscopy(8)(tmp_path / "a.png")
-    np.testing.assert_array_equal(decoded, whole[:, 2:10].transpose(2, 0, 1))

@@ -19,7 +19,6 @@ from scipy.io import savemat
 
 from datasets.core.images import ListedDataset
 from datasets.core.registry import get, parse
-from datasets.mnist import FASHION, MNIST
 
 Pixels = npt.NDArray[np.uint8]
 
@@ -167,14 +166,21 @@ def spawrious(root: Path, each: int = 130) -> None:
         picture(root / "spawrious224" / name, 2 * breed + place, 200 * half + n, 16, 16)
 
 
+FIRST = {
+    ("MNIST", "train"): (5, 0, 4, 1, 9, 2, 1, 3, 1, 4),
+    ("MNIST", "t10k"): (7, 2, 1, 0, 4, 1, 4, 9, 5, 9),
+    ("FashionMNIST", "train"): (9, 0, 0, 3, 0, 2, 7, 2, 5, 5),
+    ("FashionMNIST", "t10k"): (9, 2, 1, 1, 6, 1, 4, 6, 5, 7),
+}
+"""The first labels of the real files."""
+
+
 def mnist(root: Path, folder: str = "MNIST", train: int = 60) -> None:
     """``train`` training images and 3 test images of each of 10 classes, in packed IDX files."""
     place = root / folder / "raw"
     place.mkdir(parents=True)
-    # The first labels tell the loaders which of the two sets it is.
-    first = (MNIST if folder == "MNIST" else FASHION).first_labels
-    for part, prefix, each in (("train", "train", train), ("test", "t10k", 3)):
-        labels = np.array([*first[part], *(k % 10 for k in range(10 * each))], dtype=np.uint8)
+    for prefix, each in (("train", train), ("t10k", 3)):
+        labels = np.array([*FIRST[folder, prefix], *(k % 10 for k in range(10 * each))], dtype=np.uint8)
         images = np.stack([pixels(int(label), n, 28, 28)[..., 0] for n, label in enumerate(labels)])
         for name, content in (
             ("images-idx3", struct.pack(">4I", 2051, *images.shape) + images.tobytes()),

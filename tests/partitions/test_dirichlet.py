@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-import partitions.dirichlet
 from benchmark.heterogeneity import class_counts
-from partitions import PartitionError, Population, make
+from partitions import Population, make
 from partitions.dirichlet import dirichlet_split
 
 
@@ -58,20 +57,6 @@ def test_cuts_by_hand(
     generator = Scripted(*weights)
     assert run(generator, classes, len(expected), min_size) == expected
     assert generator.sizes == [len(shares) for shares in weights]
-
-
-def test_bounded_number_of_tries_then_a_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(partitions.dirichlet, "MAX_DRAWS", 3)
-    words = (
-        r"none of 3 draws gave each of the 2 clients 2 samples.*at most 1.* Raise partition\.alpha \(0\.5\)"
-    )
-    with pytest.raises(PartitionError, match=words):
-        run(Scripted([1.0, 0.0], [0.1, 0.9], [0.9, 0.1]), [6], 2, 2)
-
-
-def test_a_hopeless_request_is_refused_after_the_first_draws() -> None:
-    with pytest.raises(PartitionError, match="none of 100 draws gave each of the 10000 clients 1 samples"):
-        run(np.random.default_rng(0), [6000] * 10, 10_000, 1)
 
 
 # Retina: 4,500 normal and 4,499 diseased samples, the authors' generator started at 2022 for each beta. The sizes
@@ -144,12 +129,6 @@ def test_properties(seed: int, clients: int, alpha: float, classes: int) -> None
     counts = class_counts(split, population.labels, classes)
     before = np.cumsum(counts, axis=1) - counts  # what a client held when a class came
     assert (before[counts > 0] < 2000 / clients).all()
-
-
-def test_minimum_size_beyond_the_data() -> None:
-    with pytest.raises(PartitionError, match=r"5 clients of at least 10 samples need 50, the data have 40"):
-        population = Population(np.arange(40) % 2, 2)
-        make("dirichlet", {"clients": 5, "alpha": 1}).split(population, np.random.default_rng(0))
 
 
 def test_fedsdc_niid1() -> None:

@@ -107,7 +107,7 @@ def test_a_cell_that_is_short_is_named() -> None:
     data = Population(
         labels, 2, attributes, 2, class_names=("small", "large"), attribute_names=("red", "green")
     )
-    words = r"class 0 \(small\) with attribute 0 \(red\): 1760 samples asked, 900 available, and 1 more"
+    words = r"class 0 \(small\) with attribute 0 \(red\): 1760 samples asked, 900 available"
     with pytest.raises(PartitionError, match=words):
         interaction(distribution="cmnist_gsc").split(data, np.random.default_rng(0))
     # Cell (0, 0) of 19 clients with 90 and 5 with 10 asks for 19 x 45 + 5 x 5 = 880 at half the scale.
@@ -120,7 +120,7 @@ def test_other_bad_inputs() -> None:
         interaction(distribution="cmnist_gsc").split(Population(np.zeros(9000, dtype=int), 2), generator)
     with pytest.raises(PartitionError, match="for 4 classes x 2 attributes, the data have 2 x 2"):
         interaction(distribution="spawrious4").split(population([[9000, 9000], [9000, 9000]]), generator)
-    with pytest.raises(PartitionError, match=r"client 1 would have no sample at scale 0\.1"):
+    with pytest.raises(PartitionError, match="client 1 of 2 would have no sample"):
         clients = [{"matrix": [[9, 9], [9, 9]]}, {"matrix": [[1, 1], [1, 1]]}]
         scheme = interaction(clients=clients, scale=0.1, scale_floor=0)
         scheme.split(population([[90, 90], [90, 90]]), generator)

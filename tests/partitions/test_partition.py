@@ -3,18 +3,13 @@
 import struct
 from dataclasses import replace
 from hashlib import sha256
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from matplotlib.collections import PathCollection
-from matplotlib.figure import Figure
-from matplotlib.text import Text
 
 from benchmark.cli.partition import client_names, partition_text
-from benchmark.reports.pictures import client_picture, draw_bubbles, fit
-from partitions import Partition, PartitionError, Population, make_partition
+from partitions import Partition, Population, make_partition
 
 KEY = "fake:f00d:None"
 PCDD = {"clients": 4, "classes_per_client": 2}
@@ -61,11 +56,6 @@ def test_digest_is_that_of_clients_and_their_ends() -> None:
     assert part.digest == sha256(struct.pack("<9q", 4, *flat, 3, *ends)).hexdigest()
 
 
-def test_a_negative_seed() -> None:
-    with pytest.raises(PartitionError, match=r"partition\.seed: got -1"):
-        made(seed=-1)
-
-
 # Content -----------------------------------------------------------------------------------------
 
 
@@ -107,14 +97,6 @@ def test_text_shows_counts_sizes_and_metrics() -> None:
     assert "CSC 0.500" in text and "GCI" in text
 
 
-def test_text_without_attributes_and_with_repeats() -> None:
-    data = Population(np.arange(40) % 4, 4)
-    text = partition_text(make_partition(data, "pcdd", {**PCDD, "variant": "reference"}, 0, KEY), data)
-    assert "40 of 40 given out, 0 unused, 40 given out more than once" in text
-    assert "GAI -" in text and "(no attributes)" in text
-    assert "class/attribute" not in text
-
-
 def test_clients_that_are_sources_have_their_names() -> None:
     named = {"sources": np.arange(6) // 3, "num_sources": 2, "source_names": ("berlin", "oslo")}
     data = Population(np.arange(6) % 2, 2, **named)
@@ -130,51 +112,4 @@ def test_clients_that_are_sources_have_their_names() -> None:
     assert client_names(halves, data) == ["berlin 1", "berlin 2", "oslo 1", "oslo 2"]
 
 
-def test_wide_tables_continue_in_blocks() -> None:
-    data = Population(np.arange(1000) % 100, 100, class_names=tuple(f"class number {n}" for n in range(100)))
-    text = partition_text(make_partition(data, "iid", {"clients": 3}, 0, KEY), data)
-    assert max(map(len, text.splitlines())) <= 112
-    assert all(text.count(f"class number {n} ") + text.count(f"class number {n}\n") == 1 for n in range(100))
-
-
 # Pictures ----------------------------------------------------------------------------------------
-
-
-def test_a_picture_is_written_as_png_and_pdf(tmp_path: Path) -> None:
-    files = client_picture([[1, 2]], tmp_path / "deep" / "alpha0.5", title="Clients")
-    assert [file.name for file in files] == ["alpha0.5.png", "alpha0.5.pdf"]
-
-
-@pytest.mark.parametrize("width", [None, 3.0])
-def test_area_of_a_bubble_is_proportional_to_its_count(width: float | None) -> None:
-    """In the legend too, and in a figure that is shrunk to half of its width."""
-    figure = Figure(figsize=(6.0, 4.0))
-    axes = figure.add_subplot()
-    draw_bubbles(axes, np.array([[100, 0, 25], [0, 50, 100]]), ["x", "y", "z"], 0.5)
-    if width is not None:
-        fit(figure, width)
-        assert list(figure.get_size_inches()) == [3.0, 3.0]
-        assert min(text.get_fontsize() for text in figure.findobj(Text)) >= 6  # type: ignore[attr-defined]
-    bubbles = next(drawn for drawn in axes.collections if isinstance(drawn, PathCollection))
-    areas = {
-        (int(x), int(y)): area
-        for (x, y), area in zip(bubbles.get_offsets(), bubbles.get_sizes(), strict=True)
-    }
-    assert set(areas) == {(0, 0), (0, 2), (1, 1), (1, 2)}  # (client, class); nothing drawn for zero
-    assert areas[0, 0] == areas[1, 2] == pytest.approx(4 * areas[0, 2])
-    assert areas[1, 1] == pytest.approx(2 * areas[0, 2])
-    legend = axes.get_legend()
-    assert legend is not None
-    shown = {
-        int(text.get_text()): handle
-        for text, handle in zip(legend.get_texts(), legend.legend_handles, strict=True)
-    }
-    for count, handle in shown.items():
-        assert handle.get_markersize() ** 2 == pytest.approx(count / 100 * areas[0, 0])  # type: ignore[union-attr]
-
-
-def test_a_dollar_sign_is_no_formula(tmp_path: Path) -> None:
-    client_picture(
-        np.ones((2, 1)), tmp_path / "a.png", [r"$\nosuch$"], title="$(x)$ $", client_names=["$", "$^$"]
-    )
-    assert (tmp_path / "a.png").stat().st_size > 0

@@ -12,7 +12,6 @@ from benchmark.registry import BrokenFile
 from partitions import Partitioner, PartitionError, Population, make, names, partition
 from partitions.core.base import IntArray
 from partitions.core.registry import SCHEMES as REGISTERED
-from partitions.white_blood_cells import WhiteBloodCells
 
 CONF = Path(__file__).parents[2] / "conf" / "partition"
 
@@ -109,21 +108,6 @@ def test_white_blood_cells_follow_the_rule() -> None:
     assert set((counts > 0).sum(axis=1)) == {5, 6}
     assert counts.sum() / 40 == pytest.approx(3300, rel=0.05)
     assert scheme.expected(len(data), 9, 3) == (15, 3300)
-
-
-def test_white_blood_cells_scale() -> None:
-    scheme, data = WhiteBloodCells(scale=0.1), blood_cells([40] * 10)
-    counts = class_counts(scheme.split(data, np.random.default_rng(0)), data.labels, 10)
-    assert counts[counts > 0].min() >= 2 and counts.max() <= 6
-    assert WhiteBloodCells(scale=0.001).limits() == (1, 1)
-
-
-def test_white_blood_cells_bad_inputs() -> None:
-    generator = np.random.default_rng(0)
-    with pytest.raises(
-        PartitionError, match=r"source 0 has only 4 classes with 20 or more images left, a client"
-    ):
-        make("white_blood_cells").split(blood_cells([300, 300, 300, 300, 5]), generator)
 
 
 # The registry ------------------------------------------------------------------------------------
