@@ -20,9 +20,9 @@ Raises:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from benchmark.paths import require_usable
 
@@ -39,6 +39,7 @@ from benchmark.commands.results import (  # noqa: E402
     listed_runs,
     require_ended,
 )  # fmt: skip
+from benchmark.config.merge import flat  # noqa: E402
 from benchmark.errors import Stopped, UserError  # noqa: E402
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ __all__ = [
 ]  # fmt: skip
 
 Stale = Literal["rerun", "keep"]
+Made = TypeVar("Made", Files, Tables)
 
 
 # Make ------------------------------------------------------------------------------------------------------------
@@ -84,7 +86,7 @@ def run(
     from benchmark.runs.status import RunState
 
     options = checked(LaunchOptions, {"tracking": tracking, "tracking_settings": tracking_settings or {}})
-    config = resolve(configured({key: _plain(value) for key, value in _flat(settings)}))
+    config = resolve(configured({key: _plain(value) for key, value in flat(settings)}))
     results = ResultsFolder(Path(config.paths.results), config.runtime.stale)
     outcome = carry_out(options, config, progress or (lambda *_: None))
     if outcome.state is RunState.MISSING:
@@ -120,7 +122,7 @@ def sweep(
         "launcher": launcher, "launcher_settings": launcher_settings or {}, "workers": workers, "verbose": verbose,
         "tracking": tracking, "tracking_settings": tracking_settings or {},
     })  # fmt: skip
-    values = {key: _plain(value) for key, value in _flat(axes)}
+    values = {key: _plain(value) for key, value in flat(axes)}
     swept = Sweep.of({key: value if isinstance(value, list) else [value] for key, value in values.items()})
     with sweep_missing(options, swept) as (index, code):
         from benchmark.reports.sweeps import write_sweep
@@ -183,8 +185,7 @@ def table(
         made: list[MadeTable] = []
     else:
         code, made = make_tables(checked(TableOptions, given))
-    _stop_at(code)
-    return Tables(tuple(map(Table, made)), failed=code != 0)
+    return _made(code, Tables(map(Table, made)))
 
 
 def figure(
@@ -206,7 +207,7 @@ def figure(
     from benchmark.commands.options import checked
 
     code, drawn = make_figures(checked(FigureOptions, given))
-    return _files(code, drawn)
+    return _made(code, Files(drawn))
 
 
 def tune(
@@ -230,7 +231,7 @@ def tune(
     from benchmark.commands.options import checked
 
     code, written = tuning.tune(checked(tuning.TuneOptions, given))
-    return _files(code, written)
+    return _made(code, Files(written))
 
 
 def report(
@@ -297,7 +298,7 @@ def runs(results: str | Path = "results", **where: Any) -> Runs:
 
     folder = ResultsFolder(Path(results)).existing()
     conditions = {}
-    for key, value in _flat(where):
+    for key, value in flat(where):
         plain = _plain(value)
         values = plain if isinstance(plain, list) else [plain]
         conditions[key] = ",".join(one if isinstance(one, str) else as_text(one) for one in values)
@@ -386,26 +387,12 @@ def _given(arguments: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _files(code: int, paths: Sequence[Path]) -> Files:
+def _made(code: int, made: Made) -> Made:
     """What was written, unless runs were stopped."""
-    _stop_at(code)
-    files = Files(paths)
-    files.failed = code != 0
-    return files
-
-
-def _stop_at(code: int) -> None:
-    """Raise `Stopped` if runs were stopped."""
     if code == 130:
         raise Stopped
-
-
-def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in settings.items():
-        if isinstance(value, Mapping) and value:
-            yield from _flat(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
+    made.failed = code != 0
+    return made
 
 
 def _plain(value: Any) -> Any:

@@ -227,7 +227,8 @@ def test_architecture_names_functions_that_exist() -> None:
 
 
 def test_runs_that_documents_show_compose() -> None:
-    from benchmark.cli.overrides import sweep
+    from benchmark.cli.grammar import axes_of
+    from benchmark.experiments.sweeps import Sweep
 
     pages = [path for path in documents() if path.name != "method.md"]  # its method is no file
     shown = [
@@ -237,4 +238,4 @@ def test_runs_that_documents_show_compose() -> None:
     for line in shown:
         words = shlex.split(line, comments=True)[4:]
         ours = [word for word in words if not word.startswith(("-", "launcher", "tracking"))]
-        assert sweep(ours).runs
+        assert Sweep.of(axes_of(ours)).runs

@@ -172,24 +172,16 @@ class Table:
         return wide.rename(index=rows, columns=columns)
 
 
-@dataclass(frozen=True)
-class Tables(Sequence[Table]):
+class Files(list[Path]):
+    """Files that were written. ``failed``: not all of them, as a run failed or a cell has no choice."""
+
+    failed = False
+
+
+class Tables(list[Table]):
     """The tables of one call. ``failed``: a run failed, so that cells are missing."""
 
-    tables: tuple[Table, ...]
-    failed: bool = False
-
-    def __len__(self) -> int:
-        return len(self.tables)
-
-    @overload
-    def __getitem__(self, place: int) -> Table: ...
-
-    @overload
-    def __getitem__(self, place: slice) -> Tables: ...
-
-    def __getitem__(self, place: int | slice) -> Table | Tables:
-        return Tables(self.tables[place], self.failed) if isinstance(place, slice) else self.tables[place]
+    failed = False
 
     def frame(self) -> pd.DataFrame:
         """`Table.frame` of the first table."""
@@ -198,12 +190,6 @@ class Tables(Sequence[Table]):
     def wide(self) -> pd.DataFrame:
         """`Table.wide` of the first table."""
         return self[0].wide()
-
-
-class Files(list[Path]):
-    """Files that were written. ``failed``: not all of them, as a run failed or a cell has no choice."""
-
-    failed = False
 
 
 def listed_runs(results: ResultsFolder, configs: Mapping[str, RunConfig]) -> tuple[Run, ...]:

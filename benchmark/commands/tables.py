@@ -42,7 +42,7 @@ OWN = "own"
 """The base of ``show=difference`` that stands for every other row of each own row."""
 
 RANKED = {"leaderboard": "leaderboard", "leaderboard_tuned": "leaderboard"}
-"""Tables beside which an analysis is written: file of conf/table -> analysis."""
+"""Tables beside which an analysis is written, unless tuned=off: file of conf/table -> analysis."""
 
 
 class TableOptions(TableQuery, LaunchOptions, ValuesOption):
@@ -91,7 +91,8 @@ def make_tables(options: TableOptions) -> tuple[int, list[MadeTable]]:
     if options.values is not None:
         return 0, _from_values(plans, options, options.values)
     computed = find_analyses(options)
-    computed += [Computed(name) for name in dict.fromkeys(RANKED[s.name] for s in specs if s.name in RANKED)]
+    ranked = dict.fromkeys(RANKED[s.name] for s in specs if s.name in RANKED and options.tuned != "off")
+    computed += [Computed(name) for name in ranked]
     analyses = [(made.analysis, _options_of(made.analysis, options)) for made in computed]
     if options.curves:
         analyses += [

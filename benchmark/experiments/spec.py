@@ -324,12 +324,9 @@ class TableSpec(FileModel):
         return known[key]
 
     def layers(self, row: str, column: str, preset: str) -> dict[str, dict[str, Any]] | None:
-        """What sets the settings of one cell on top of the preset's file, in order: where it is set -> settings.
+        """What sets the settings of a cell on top of the preset's file, in order: where it is set -> settings.
 
-        None if the column is not in this preset. Groups come as ``{name: ...}``.
-
-        Raises:
-            ConfigError: Unknown row, column or preset, or a column that is an average and has no runs of its own.
+        None if the column is not in this preset. Groups come as ``{name: ...}``. `ConfigError` for an average.
         """
         of_row, of_column = self.row(row), self.column(column)
         self.check_preset(preset)

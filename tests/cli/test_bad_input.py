@@ -16,7 +16,7 @@ from tiny_runs import carry_out, tiny
 
 from benchmark.runs.folder import ResultsFolder
 
-SHOW = ("partition", "show", *(word.removeprefix("+") for word in FAKE_RUN[1:-2]))
+SHOW = ("data", "partition", *(word.removeprefix("+") for word in FAKE_RUN[1:-2]))
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +82,7 @@ PARTITIONS = [
 @pytest.mark.parametrize(("words", "named"), PARTITIONS)
 def test_partitions_that_cannot_be(refused: Any, words: str, named: str) -> None:
     data = [word for word in FAKE_RUN[1:5] if f"{word.partition('=')[0].removeprefix('+')}=" not in words]
-    for command in (["run"], ["partition", "show"]):
+    for command in (["run"], ["data", "partition"]):
         refused([*command, *(word.removeprefix("+") for word in data), *words.split()], *named.split())
 
 

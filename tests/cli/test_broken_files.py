@@ -182,7 +182,7 @@ def test_a_broken_table_stops_only_commands_that_need_it(
     ("file", "words"),
     [
         ("datasets/standin/fake", "data prepare"),
-        ("partitions/iid", "partition show partition=iid partition.clients=2"),
+        ("partitions/iid", "data partition partition=iid partition.clients=2"),
     ],
 )
 def test_an_error_in_code_names_its_line(

@@ -9,11 +9,12 @@ from typing import Any
 import pandas as pd
 import pytest
 import yaml
-from command_line import FAKE_RUN, footprint
+from command_line import FAKE_RUN, configuration, footprint
 
-from benchmark.cli.overrides import configuration, sweep
-from benchmark.cli.run import RoundLines
+from benchmark.cli.grammar import axes_of
+from benchmark.cli.make import RoundLines
 from benchmark.engine.records import Record
+from benchmark.experiments.sweeps import Sweep
 from benchmark.launch.progress import Following
 
 
@@ -42,7 +43,7 @@ def bits(results: str) -> dict[str, tuple[bytes, str]]:
 )
 def test_swept_values(word: str, values: tuple[Any, ...]) -> None:
     """Every combination in the order of the words, the last of which changes fastest."""
-    found = [run.config for run in sweep([word, "train.lr=0.1,0.2"]).runs]
+    found = [run.config for run in Sweep.of(axes_of([word, "train.lr=0.1,0.2"])).runs]
     key = word.partition("=")[0]
     seen = [(run.seed if key == "seed" else run.method["name"], run.train.lr) for run in found]
     assert seen == list(itertools.product(values, (0.1, 0.2)))
@@ -156,7 +157,7 @@ def test_lines_of_rounds() -> None:
     lines = RoundLines(lambda: next(clock))
     said: list[str] = []
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("benchmark.cli.run.say", said.append)
+        patched.setattr("benchmark.cli.make.say", said.append)
         lines(2, 6, [])
         lines(3, 6, [Record(3, "train", "all", "loss", 2.0)])
         lines(5, 6, [Record(5, "train", "all", "loss", 1.0), Record(5, "test", "all", "accuracy", 0.5)])

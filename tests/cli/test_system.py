@@ -51,7 +51,7 @@ sys.exit(main(["list", "methods"]))
 """
 
 
-@pytest.mark.parametrize("module", ["benchmark.errors", "pydantic", "benchmark.cli.list", "yaml"])
+@pytest.mark.parametrize("module", ["benchmark.errors", "pydantic", "benchmark.cli.look", "yaml"])
 def test_stopped_during_the_first_imports(root: Path, module: str) -> None:
     command = [sys.executable, "-c", STOPPED, module]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)

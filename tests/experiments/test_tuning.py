@@ -21,7 +21,6 @@ from benchmark.experiments.tuning import (
     load_grid,
     next_trials,
     point,
-    shared,
     single_changes,
 )
 from benchmark.paths import CONF
@@ -133,14 +132,10 @@ def test_grids_that_cannot_be(tmp_path: Path, text: str, said: str) -> None:
     assert f"grid file {tmp_path / 'fedprox.yaml'}" in str(error.value) and said in str(error.value)
 
 
-def test_a_point_that_diverged_in_one_seed_or_column_has_no_mean() -> None:
+def test_a_point_that_diverged_in_one_seed_has_no_mean() -> None:
     """The mean of the seeds that are left would favour a value that only sometimes works."""
     for bad in (None, math.nan, math.inf):
         assert point({MU: 0.1}, [0.9, bad]) == Point(values={MU: 0.1}, validation=None, diverged=1)
-    one = [point({MU: 1}, [0.2]), point({MU: 2}, [0.9])]
-    two = [point({MU: 1}, [0.5]), point({MU: 2}, [None])]
-    for points in shared([one, two]):
-        assert [each.over_columns for each in points] == [pytest.approx(0.35), None]
 
 
 def test_the_edges_of_a_grid() -> None:
@@ -152,10 +147,10 @@ def test_the_edges_of_a_grid() -> None:
 
 def test_what_is_written_is_read_again(tmp_path: Path) -> None:
     grid = (
-        Point(values={MU: 1e-5}, validation=0.1 + 0.2, over_columns=0.5, runs=("runs/x/seed0",)),
+        Point(values={MU: 1e-5}, validation=0.1 + 0.2, runs=("runs/x/seed0",)),
         Point(values={MU: 1.0}, diverged=1),
     )
-    first = tuned_cell(chosen={MU: 1e-5}, share="row", columns=["iid", "two"], grid=grid)
+    first = tuned_cell(chosen={MU: 1e-5}, columns=["iid", "two"], grid=grid)
     empty = TunedTable(table="toy", preset="quick")
     path = tuning.write_tuned(tmp_path, empty, {("prox", "iid"): first, ("prox", "two"): tuned_cell()})
     assert path == tmp_path / "quick" / "toy.yaml"

@@ -11,7 +11,7 @@ import pytest
 from chromium import Page
 from finished_runs import finish
 
-from benchmark.cli import report
+from benchmark.commands import report
 from benchmark.engine.records import Record
 from benchmark.experiments.plan import plan
 from benchmark.experiments.selection import TableQuery, select

@@ -14,7 +14,7 @@ from submitit.helpers import DelayedSubmission
 from tiny_runs import FAKE, carry_out, tiny
 
 from benchmark import code
-from benchmark.cli.options import group_settings
+from benchmark.commands.options import group_settings
 from benchmark.config.compose import group_names
 from benchmark.engine.records import Record
 from benchmark.errors import ConfigError
