@@ -136,7 +136,7 @@ def sweep(
 
 def table(
     name: str | None = None, preset: str = "quick", *, paper: str | None = None, table: int | None = None,
-    rows: str | None = None, columns: str | None = None, seeds: int | None = None, tuned: str | Path | None = None,
+    rows: str | None = None, columns: str | None = None, seeds: int | None = None, tuned: str | None = None,
     show: Show = "both", base: str | None = None, curves: bool = False, freeze: str | None = None,
     out: str | Path | None = None, values: str | Path | None = None, results: str | Path = "results",
     stale: Stale = "rerun", dataset_options: Mapping[str, Any] | None = None, data: str | Path | None = None,
@@ -190,7 +190,7 @@ def table(
 
 def figure(
     name: str | None = None, preset: str = "quick", *, paper: str | None = None, figure: int | None = None,
-    seeds: int | None = None, tuned: str | Path | None = None, out: str | Path | None = None,
+    seeds: int | None = None, tuned: str | None = None, out: str | Path | None = None,
     values: str | Path | None = None, results: str | Path = "results", stale: Stale = "rerun",
     dataset_options: Mapping[str, Any] | None = None, data: str | Path | None = None,
     launcher: str = "local", launcher_settings: Mapping[str, Any] | None = None, workers: int | None = None,
@@ -237,7 +237,7 @@ def tune(
 def report(
     *, out: str | Path | None = None, preset: str = "quick", paper: str | None = None, table: int | None = None,
     name: str | None = None, rows: str | None = None, columns: str | None = None, seeds: int | None = None,
-    tuned: str | Path | None = None, results: str | Path = "results", stale: Stale = "rerun",
+    tuned: str | None = None, results: str | Path = "results", stale: Stale = "rerun",
     dataset_options: Mapping[str, Any] | None = None,
 ) -> Path:  # fmt: skip
     """Write all tables of the results folder as one page for the browser; its path. Options as of `table`."""
@@ -258,7 +258,7 @@ def report(
 def plan(
     *, timing: Literal["on", "again", "off"] = "on", device: str = "auto", preset: str = "quick",
     paper: str | None = None, table: int | None = None, name: str | None = None, rows: str | None = None,
-    columns: str | None = None, seeds: int | None = None, tuned: str | Path | None = None,
+    columns: str | None = None, seeds: int | None = None, tuned: str | None = None,
     results: str | Path = "results", stale: Stale = "rerun", dataset_options: Mapping[str, Any] | None = None,
 ) -> Needs:  # fmt: skip
     """What tables still need before they are made: runs, hours on this device, disk space, data and weights.
@@ -275,7 +275,7 @@ def plan(
 
 def status(
     *, preset: str = "quick", paper: str | None = None, table: int | None = None, name: str | None = None,
-    rows: str | None = None, columns: str | None = None, seeds: int | None = None, tuned: str | Path | None = None,
+    rows: str | None = None, columns: str | None = None, seeds: int | None = None, tuned: str | None = None,
     results: str | Path = "results", stale: Stale = "rerun", dataset_options: Mapping[str, Any] | None = None,
 ) -> States:  # fmt: skip
     """How many runs of tables are done, running, failed or missing. Options as of `table`."""
@@ -309,7 +309,7 @@ def runs(results: str | Path = "results", **where: Any) -> Runs:
 
 def show(
     row: str, column: str, *, preset: str = "quick", paper: str | None = None, table: int | None = None,
-    name: str | None = None, seeds: int | None = None, tuned: str | Path | None = None,
+    name: str | None = None, seeds: int | None = None, tuned: str | None = None,
     results: str | Path = "results", stale: Stale = "rerun", dataset_options: Mapping[str, Any] | None = None,
 ) -> PlannedCell:  # fmt: skip
     """One cell of a table: its runs, and the layers that set their settings. Options as of `table`."""
@@ -338,8 +338,7 @@ def data(
     from benchmark.config.compose import load_group
     from datasets.core.prepare import locate, prepare
 
-    node = load_group("dataset", dataset)
-    folders = (None if folder is None else Path(folder) for folder in (data, cache))
+    node, folders = load_group("dataset", dataset), [Path(path) if path else None for path in (data, cache)]
     return prepare(locate(node["name"], {**node["options"], **(dataset_options or {})}, *folders))
 
 
@@ -380,11 +379,7 @@ def export_wandb(
 
 def _given(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of a call that were given. Those that are None have the default of the option."""
-    return {
-        key: str(value) if isinstance(value, Path) else value
-        for key, value in arguments.items()
-        if value is not None
-    }
+    return {key: value for key, value in arguments.items() if value is not None}
 
 
 def _made(code: int, made: Made) -> Made:

@@ -71,18 +71,16 @@ def export_weights(options: ExportOptions) -> Path:
 
 
 def run_called(results: ResultsFolder, text: str) -> str:
-    """The key of the run that is named by a part of its folder's name, and /seedK where it has several seeds."""
-    name, _, seed = text.strip("/").removeprefix(f"{results.root}/").removeprefix("runs/").partition("/")
-    keys = [key for key in results.run_keys() if seed in ("", key.partition("/")[2])]
-    matches = [key for key in keys if key.startswith(f"{name}/")] or [
-        key for key in keys if name in key.partition("/")[0]
-    ]
+    """The key of the only run whose folder has ``text`` in its path."""
+    name = text.strip("/").removeprefix(f"{results.root}/").removeprefix("runs/")
+    keys = list(results.run_keys())
+    matches = [key for key in keys if name in key]
     if len(matches) == 1:
         return matches[0]
-    there = sorted({key.partition("/")[0] for key in keys})
     if not matches:
+        there = sorted({key.partition("/")[0] for key in keys})
         raise ConfigError(f"export: no run in {results.root}/runs is called {text!r}.{nearest(name, there)}")
-    listed = "\n  ".join(matches[:MATCHES]) + ("\n  ..." if len(matches) > MATCHES else "")
+    listed = "\n  ".join([*matches[:MATCHES], *["..."] * (len(matches) > MATCHES)])
     raise ConfigError(f"export: {text!r} fits {len(matches)} runs; name one:\n  {listed}")
 
 

@@ -166,7 +166,7 @@ def test_summary_by_hand() -> None:
 
 
 def test_command_and_mistakes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    command = ["table", "name=loss-decomposition", f"results={tmp_path}"]
+    command = ["analyse", "loss-decomposition", f"results={tmp_path}"]
     assert main([*command, "seeds=1"]) == 0
     stem = tmp_path / "tables" / "quick" / "fedld_loss_decomposition"
     alphas = [alpha for alpha in (100, 10, 1, 0.1, 0.01) for _ in range(3)]

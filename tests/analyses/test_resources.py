@@ -87,7 +87,7 @@ def test_the_first_client_trains_alone_on_its_own_samples() -> None:
 
 
 def test_command(tmp_path: Path) -> None:
-    assert main(["table", "name=resources", "columns=fmnist/p10c3", "repeats=1", f"results={tmp_path}"]) == 0
+    assert main(["analyse", "resources", "columns=fmnist/p10c3", "repeats=1", f"results={tmp_path}"]) == 0
     text = (tmp_path / "tables" / "quick" / "fedmr_figure4a.md").read_text()
     assert "| fmnist/p10c3 | FedAvg | 4810 | 0 | 0 | 0 | 0 | 4810 |" in text
     assert "| fmnist/p10c3 | Lite-50 |" in text

@@ -38,8 +38,9 @@ def test_lists_of_the_rule_and_lists_that_differ() -> None:
 
 def test_mistakes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for words, message in (
-        (["name=retina-splits", f"data={tmp_path}"], "Retina/labels.csv"),
-        (["name=retina-split"], "name: got 'retina-split'"),
+        (["retina-splits", f"data={tmp_path}"], "Retina/labels.csv"),
+        (["retina-split"], "Did you mean 'retina-splits'"),
+        ([], "analyse: got ''; expected one of: client-types, "),
     ):
-        assert main(["table", *words]) == 2
+        assert main(["analyse", *words]) == 2
         assert message in capsys.readouterr().err

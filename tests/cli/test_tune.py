@@ -10,7 +10,6 @@ import pytest
 import yaml
 from command_line import numbers
 from finished_runs import finish
-from tiny_runs import FAKE
 from tuned_runs import GRID, Values, config_of, pretend, pretend_grid
 
 from benchmark.engine.records import Record
@@ -287,47 +286,6 @@ def test_a_split_that_holds_nothing_out_is_refused(cli: Any, table: Any) -> None
     assert code == 1
     assert "evaluation.validation: got 0.1" in out and "largest client" in out
     assert not FILE.exists()
-
-
-def test_a_cell_that_holds_out_data_itself_is_tuned_on_that_part(
-    cli: Any, table: Any, nothing_runs: None
-) -> None:
-    evaluation = {"every": 1, "validation": 0.25}
-    table(overrides=[{"dataset": FAKE, "train": {"rounds": 2, "batch_size": 8}, "evaluation": evaluation}])
-    for mu in GRID:
-        pretend(config_of("iid", mu, split=0.25), {"validation": {2: mu}})
-        pretend(config_of("iid", mu, split=0.5), {"validation": {2: 1 - mu}})
-    assert cli(*PROX, "columns=iid").code == 0
-    assert (chosen(), written()["cells"]["prox"]["iid"]["split"]) == ({"iid": 1.0}, 0.25)
-    assert cli(*PROX, "columns=iid", "validation=0.5").code == 0
-    assert (chosen(), written()["cells"]["prox"]["iid"]["split"]) == ({"iid": 0.001}, 0.5)
-
-
-LATE = {"key": "late", "label": "Late", "presets": ["small"]}
-
-
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"metric": "dht_error"}, "table toy_table1: metric: got 'dht_error'"),
-        ({"columns": [LATE], "presets": ["quick", "small"]}, "preset quick: no cell to tune: not in this preset"),
-    ],
-)  # fmt: skip
-def test_tables_without_anything_to_tune(
-    refusal: Any, table: Any, changes: dict[str, Any], said: str
-) -> None:
-    table(**changes)
-    refusal(PROX, said)
-
-
-@pytest.mark.parametrize("command", ["table", "status", "tune"])
-def test_a_file_that_does_not_fit_is_refused_before_anything_runs(
-    refusal: Any, nothing_runs: None, command: str
-) -> None:
-    FILE.parent.mkdir(parents=True)
-    FILE.write_text("table: another\npreset: quick\n")
-    words = PROX if command == "tune" else (command, "name=toy_table1")
-    refusal(words, rf"error: tuned file .*{FILE}: table: got 'another'")
 
 
 def test_a_few_trials_of_all_methods(cli: Any, table: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -220,5 +220,5 @@ def test_learning_rates_over_rounds(schedule: dict[str, Any], rates: list[float]
 
 def test_a_key_that_is_there_twice() -> None:
     for text in ("a: 1\na: 2", "b: {a: 1, a: 2}"):
-        with pytest.raises(yaml.YAMLError, match="line [12]: the key 'a' is given twice"):
+        with pytest.raises(yaml.YAMLError, match=r"line [12]: the key 'a' is given twice"):
             load_yaml(text)
