@@ -52,11 +52,11 @@ if TYPE_CHECKING:
     from datasets.core.base import Dataset
 
 __all__ = [
-    "Files", "Run", "RunFailed", "Runs", "Table", "Tables", "UserError",
-    "data", "export", "export_wandb", "figure", "plan", "report", "run", "runs", "show", "status", "sweep", "table",
-    "tune",
+    "Files", "Run", "RunFailed", "Runs", "Table", "Tables", "UserError", "data", "export", "export_wandb", "figure",
+    "plan", "report", "run", "runs", "show", "status", "sweep", "table", "tune",
 ]  # fmt: skip
 
+Options = Mapping[str, Any] | None
 Stale = Literal["rerun", "keep"]
 Made = TypeVar("Made", Files, Tables)
 
@@ -65,19 +65,19 @@ Made = TypeVar("Made", Files, Tables)
 
 
 def run(
-    *, tracking: str | None = None, tracking_settings: Mapping[str, Any] | None = None,
-    progress: Progress | None = None, **settings: Any,
+    settings: Options = None, /, *, tracking: str | None = None, tracking_settings: Options = None,
+    progress: Progress | None = None, **groups: Any,
 ) -> Run:  # fmt: skip
     """Carry out one run in this process, or read it if it is there.
 
     Args:
+        settings: Settings of the run by their dotted keys, as ``python -m benchmark run``.
         tracking: ``off``, ``wandb`` or another file of ``conf/tracking``.
         tracking_settings: Settings of tracking on top of it.
         progress: Called with (round, rounds, records) after each round.
-        settings: Of the run, as ``python -m benchmark run``.
+        groups: More settings; a mapping holds those of a group.
 
-    Raises:
-        RunFailed: The run ended with an error.
+    Raises `RunFailed` if the run ended with an error.
     """
     from benchmark.commands.options import LaunchOptions, checked
     from benchmark.commands.runs import carry_out
@@ -86,7 +86,7 @@ def run(
     from benchmark.runs.status import RunState
 
     options = checked(LaunchOptions, {"tracking": tracking, "tracking_settings": tracking_settings or {}})
-    config = resolve(configured({key: _plain(value) for key, value in flat(settings)}))
+    config = resolve(configured(_settings(settings, groups)))
     results = ResultsFolder(Path(config.paths.results), config.runtime.stale)
     outcome = carry_out(options, config, progress or (lambda *_: None))
     if outcome.state is RunState.MISSING:
@@ -95,24 +95,24 @@ def run(
 
 
 def sweep(
-    *, launcher: str = "local", launcher_settings: Mapping[str, Any] | None = None, workers: int | None = None,
-    verbose: bool = False, tracking: str | None = None, tracking_settings: Mapping[str, Any] | None = None,
-    command: str = "", **axes: Any,
+    axes: Options = None, /, *, launcher: str = "local", launcher_settings: Options = None, workers: int | None = None,
+    verbose: bool = False, tracking: str | None = None, tracking_settings: Options = None, command: str = "",
+    **groups: Any,
 ) -> Runs:  # fmt: skip
     """Carry out every combination of values. A list, tuple or range is an axis; a value that is a list is ``[[1, 2]]``.
 
     Args:
+        axes: Settings by their dotted keys, each with one value or several.
         launcher: ``local``, ``inline``, ``slurm`` or another file of ``conf/launcher``.
         launcher_settings: Settings of the launcher on top of it.
         workers: Processes of the local launcher; None: one per core or GPU.
         verbose: Whether to print a line for every run that has ended.
-        tracking: As of `run`.
-        tracking_settings: As of `run`.
+        tracking: As of `run`, like ``tracking_settings``.
+        tracking_settings: See there.
         command: What repeats the sweep, for the report; if left out: this call.
-        axes: Settings as of `run`, each with one value or several.
+        groups: As of `run`, each with one value or several.
 
-    Raises:
-        RunFailed: A run ended with an error. The others have been carried out.
+    Raises `RunFailed` if a run ended with an error. The others have been carried out.
     """
     from benchmark.commands.options import LaunchOptions, checked
     from benchmark.commands.runs import sweep_missing
@@ -122,12 +122,12 @@ def sweep(
         "launcher": launcher, "launcher_settings": launcher_settings or {}, "workers": workers, "verbose": verbose,
         "tracking": tracking, "tracking_settings": tracking_settings or {},
     })  # fmt: skip
-    values = {key: _plain(value) for key, value in flat(axes)}
+    values = _settings(axes, groups)
     swept = Sweep.of({key: value if isinstance(value, list) else [value] for key, value in values.items()})
     with sweep_missing(options, swept) as (index, code):
         from benchmark.reports.sweeps import write_sweep
 
-        printed, where = write_sweep(swept, command or f"benchmark.api.sweep(**{values!r})", index)
+        printed, where = write_sweep(swept, command or f"benchmark.api.sweep({values!r})", index)
         if code == 130:
             raise Stopped
         found = listed_runs(index.results, {run.config.key: run.config for run in swept.runs})
@@ -139,10 +139,10 @@ def table(
     rows: str | None = None, columns: str | None = None, seeds: int | None = None, tuned: str | None = None,
     show: Show = "both", base: str | None = None, curves: bool = False, freeze: str | None = None,
     out: str | Path | None = None, values: str | Path | None = None, results: str | Path = "results",
-    stale: Stale = "rerun", dataset_options: Mapping[str, Any] | None = None, data: str | Path | None = None,
-    launcher: str = "local", launcher_settings: Mapping[str, Any] | None = None, workers: int | None = None,
+    stale: Stale = "rerun", dataset_options: Options = None, data: str | Path | None = None,
+    launcher: str = "local", launcher_settings: Options = None, workers: int | None = None,
     threads: int | None = None, device: str = "auto", cuda_graphs: bool | None = None, verbose: bool = False,
-    tracking: str | None = None, tracking_settings: Mapping[str, Any] | None = None,
+    tracking: str | None = None, tracking_settings: Options = None,
 ) -> Tables:  # fmt: skip
     """Carry out the missing runs of tables, and write the tables and the report.
 
@@ -192,10 +192,10 @@ def figure(
     name: str | None = None, preset: str = "quick", *, paper: str | None = None, figure: int | None = None,
     seeds: int | None = None, tuned: str | None = None, out: str | Path | None = None,
     values: str | Path | None = None, results: str | Path = "results", stale: Stale = "rerun",
-    dataset_options: Mapping[str, Any] | None = None, data: str | Path | None = None,
-    launcher: str = "local", launcher_settings: Mapping[str, Any] | None = None, workers: int | None = None,
+    dataset_options: Options = None, data: str | Path | None = None,
+    launcher: str = "local", launcher_settings: Options = None, workers: int | None = None,
     threads: int | None = None, device: str = "auto", cuda_graphs: bool | None = None, verbose: bool = False,
-    tracking: str | None = None, tracking_settings: Mapping[str, Any] | None = None,
+    tracking: str | None = None, tracking_settings: Options = None,
 ) -> Files:  # fmt: skip
     """Carry out the missing runs of figures and draw them; the files without their endings (png, pdf, csv, md).
 
@@ -214,10 +214,10 @@ def tune(
     name: str | None = None, preset: str = "quick", *, paper: str | None = None, table: int | None = None,
     method: str = "", trials: int | None = None, validation: float | None = None, seeds: int = 1,
     rows: str | None = None, columns: str | None = None, out: str | Path | None = None,
-    results: str | Path = "results", stale: Stale = "rerun", dataset_options: Mapping[str, Any] | None = None,
-    data: str | Path | None = None, launcher: str = "local", launcher_settings: Mapping[str, Any] | None = None,
+    results: str | Path = "results", stale: Stale = "rerun", dataset_options: Options = None,
+    data: str | Path | None = None, launcher: str = "local", launcher_settings: Options = None,
     workers: int | None = None, threads: int | None = None, device: str = "auto", cuda_graphs: bool | None = None,
-    verbose: bool = False, tracking: str | None = None, tracking_settings: Mapping[str, Any] | None = None,
+    verbose: bool = False, tracking: str | None = None, tracking_settings: Options = None,
 ) -> Files:  # fmt: skip
     """Try values in each cell of a table on a validation split, and write the best; the files of chosen values.
 
@@ -238,7 +238,7 @@ def report(
     *, out: str | Path | None = None, preset: str = "quick", paper: str | None = None, table: int | None = None,
     name: str | None = None, rows: str | None = None, columns: str | None = None, seeds: int | None = None,
     tuned: str | None = None, results: str | Path = "results", stale: Stale = "rerun",
-    dataset_options: Mapping[str, Any] | None = None,
+    dataset_options: Options = None,
 ) -> Path:  # fmt: skip
     """Write all tables of the results folder as one page for the browser; its path. Options as of `table`."""
     given = _given(locals())
@@ -259,7 +259,7 @@ def plan(
     *, timing: Literal["on", "again", "off"] = "on", device: str = "auto", preset: str = "quick",
     paper: str | None = None, table: int | None = None, name: str | None = None, rows: str | None = None,
     columns: str | None = None, seeds: int | None = None, tuned: str | None = None,
-    results: str | Path = "results", stale: Stale = "rerun", dataset_options: Mapping[str, Any] | None = None,
+    results: str | Path = "results", stale: Stale = "rerun", dataset_options: Options = None,
 ) -> Needs:  # fmt: skip
     """What tables still need before they are made: runs, hours on this device, disk space, data and weights.
 
@@ -276,7 +276,7 @@ def plan(
 def status(
     *, preset: str = "quick", paper: str | None = None, table: int | None = None, name: str | None = None,
     rows: str | None = None, columns: str | None = None, seeds: int | None = None, tuned: str | None = None,
-    results: str | Path = "results", stale: Stale = "rerun", dataset_options: Mapping[str, Any] | None = None,
+    results: str | Path = "results", stale: Stale = "rerun", dataset_options: Options = None,
 ) -> States:  # fmt: skip
     """How many runs of tables are done, running, failed or missing. Options as of `table`."""
     given = _given(locals())
@@ -310,7 +310,7 @@ def runs(results: str | Path = "results", **where: Any) -> Runs:
 def show(
     row: str, column: str, *, preset: str = "quick", paper: str | None = None, table: int | None = None,
     name: str | None = None, seeds: int | None = None, tuned: str | None = None,
-    results: str | Path = "results", stale: Stale = "rerun", dataset_options: Mapping[str, Any] | None = None,
+    results: str | Path = "results", stale: Stale = "rerun", dataset_options: Options = None,
 ) -> PlannedCell:  # fmt: skip
     """One cell of a table: its runs, and the layers that set their settings. Options as of `table`."""
     given = _given(locals())
@@ -324,8 +324,7 @@ def show(
 
 
 def data(
-    dataset: str, *, dataset_options: Mapping[str, Any] | None = None, data: str | Path | None = None,
-    cache: str | Path | None = None,
+    dataset: str, *, dataset_options: Options = None, data: str | Path | None = None, cache: str | Path | None = None,
 ) -> Dataset:  # fmt: skip
     """Prepare a data set and load it.
 
@@ -342,9 +341,7 @@ def data(
     return prepare(locate(node["name"], {**node["options"], **(dataset_options or {})}, *folders))
 
 
-def export(
-    run: str, name: str, *, out: str | Path | None = None, results: str | Path = "results"
-) -> Path:  # fmt: skip
+def export(run: str, name: str, *, out: str | Path | None = None, results: str | Path = "results") -> Path:
     """Write the trained body of a run as a file that other runs start from (``model.start``); its path.
 
     Args:
@@ -364,7 +361,7 @@ def export_wandb(
     *,
     results: str | Path = "results",
     tracking: str | None = None,
-    tracking_settings: Mapping[str, Any] | None = None,
+    tracking_settings: Options = None,
 ) -> tuple[int, bool]:
     """Send what is missing of finished runs to W&B: how many were sent, and whether W&B cannot be used."""
     given = _given(locals())
@@ -388,6 +385,11 @@ def _made(code: int, made: Made) -> Made:
         raise Stopped
     made.failed = code != 0
     return made
+
+
+def _settings(given: Mapping[str, Any] | None, groups: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings by their dotted keys."""
+    return {key: _plain(value) for key, value in {**(given or {}), **dict(flat(groups))}.items()}
 
 
 def _plain(value: Any) -> Any:

@@ -61,7 +61,7 @@ def run(argv: Sequence[str]) -> int:
     from benchmark.cli.grammar import settings_of  # with it Hydra
 
     try:
-        made, code = api.run(**options, progress=RoundLines(), **settings_of(words)), 0
+        made, code = api.run(settings_of(words), **options, progress=RoundLines()), 0
     except api.RunFailed as error:
         made, code = error.runs[0], 1
     print(f"{made.state}: {made.folder}{': ' * bool(made.message)}{made.message}")
@@ -95,7 +95,7 @@ def _sweep(options: dict[str, object], words: Sequence[str]) -> int:
 
     axes, command = axes_of(words), shlex.join(["python", "-m", "benchmark", "run", "-m", *words])
     try:
-        made, code = api.sweep(**options, command=command, **axes), 0  # type: ignore[arg-type]
+        made, code = api.sweep(axes, **options, command=command), 0  # type: ignore[arg-type]
     except api.RunFailed as error:
         made, code = error.runs, 1
     from benchmark.reports import write

@@ -174,7 +174,8 @@ def _tables(options: TuneOptions) -> list[TableSpec]:
     ]
     if not found:
         names = ", ".join(spec.name for spec in specs)
-        methods = sorted({row.method_name for spec in specs for row in spec.rows})
+        there = {row.method_name for spec in specs for row in spec.rows}
+        methods = sorted(name for name in there if conf_file("tune", name) is not None)
         expected = f"a method of {names} with a grid (conf/tune/): {', '.join(methods)}"
         raise ConfigError(wrong("method", options.method, expected, known=methods))
     judged = [(spec, keys) for spec, keys in found if spec.metric in QUALITIES]

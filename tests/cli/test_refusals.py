@@ -39,9 +39,9 @@ plan name=fedsdc_table1 preset=paper columns=niid1 dataset.options.helt_out=1 | 
 plan timing=x | timing: 'x' 'again'
 tune method=fedprx name=fedmr_table1 | method: 'fedprx' 'fedprox'?
 tune method=fedprox | tune: name=FILE
-tune method=feddc name=fedsdc_table1 | method: 'feddc' fedsdc_table1: fedavgm,
+tune method=feddc name=fedsdc_table1 | method: 'feddc' fedsdc_table1 fedavgm,
 tune | tune: name=FILE
-tune name=fedmr_table1 method=fedprox rows=fedavg | method: 'fedprox' fedavg
+tune name=fedmr_table1 method=fedprox rows=fedavg | method: 'fedprox' fedmr_table1
 tune name=fedmr_table1 method=fedprox columns=fmnist/p5c3 | columns: 'fmnist/p5c3' 'fmnist/p5c2'?
 tune name=fedmr_table1 method=fedprox columns=fmnist/avg | 'fmnist/avg' average
 tune name=fedmr_table1 method=fedprox dataset.options.noise=1 | dataset.options: out=FOLDER, tuned=FOLDER

@@ -71,7 +71,14 @@ def test_help_and_configuration(cli: Any) -> None:
     assert code == 0
     for group in ("dataset", "partition", "model", "method", "selection", "preset"):
         assert f"\n{group}: " in out
-    for name in ("fedavgm+fedprox", "round_robin", "pcdd", "fashionmnist", "train.lr=0.05  # learning rate", "checkpoint_every"):
+    for name in (
+        "fedavgm+fedprox",
+        "round_robin",
+        "pcdd",
+        "fashionmnist",
+        "train.lr=0.05  # learning",
+        "checkpoint_every",
+    ):
         assert name in out
     code, out, _ = cli("run", "train.lr=0.3", "--cfg", "job")
     assert (code, Path("results").exists()) == (0, False)
