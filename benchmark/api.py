@@ -107,8 +107,8 @@ def sweep(
         launcher_settings: Settings of the launcher on top of it.
         workers: Processes of the local launcher; None: one per core or GPU.
         verbose: Whether to print a line for every run that has ended.
-        tracking: As of `run`, like ``tracking_settings``.
-        tracking_settings: See there.
+        tracking: As of `run`.
+        tracking_settings: As of `run`.
         command: What repeats the sweep, for the report; if left out: this call.
         groups: As of `run`, each with one value or several.
 
@@ -326,7 +326,7 @@ def show(
 def data(
     dataset: str, *, dataset_options: Options = None, data: str | Path | None = None, cache: str | Path | None = None,
 ) -> Dataset:  # fmt: skip
-    """Prepare a data set and load it.
+    """Prepare and load a data set.
 
     Args:
         dataset: A file of ``conf/dataset``.
@@ -369,9 +369,6 @@ def export_wandb(
     from benchmark.commands.options import checked
 
     return send_runs(checked(WandbOptions, given))
-
-
-# Helpers ---------------------------------------------------------------------------------------------------------
 
 
 def _given(arguments: Mapping[str, Any]) -> dict[str, Any]:
