@@ -60,15 +60,13 @@ table: $(STAMP)  ## Table TABLE of PAPER (all that there are, where one is left 
 tables: $(STAMP)  ## Every table of every paper (or of PAPER)
 	@$(RUN) -m benchmark table $(WHICH) $(HOW) $(ARGS)
 
-tune: $(STAMP)  ## Grid search on a validation split: make tune TABLE=1 PAPER=fedmr ARGS='method=fedprox columns=fmnist/*'
+tune: $(STAMP)  ## Choose values on a validation split: make tune TABLE=1 PAPER=fedmr ARGS='method=fedprox columns=fmnist/*'
 	@$(RUN) -m benchmark tune $(call option,table,$(TABLE)) $(WHICH) $(HOW) $(ARGS)
 
 leaderboard: $(STAMP)  ## All methods on one suite, default and tuned values: ranks, costs (your method: ARGS='methods=mine')
 	@$(RUN) -m benchmark table name=leaderboard tuned=off $(BOARD) $(call option,seeds,$(SEEDS))
 	@$(RUN) -m benchmark tune name=leaderboard_tuned trials=6 $(BOARD)
 	@$(RUN) -m benchmark table name=leaderboard_tuned $(BOARD) $(call option,seeds,$(SEEDS))
-	@$(RUN) -m benchmark analyse leaderboard $(call option,preset,$(PRESET)) $(call option,seeds,$(SEEDS)) \
-	  $(filter dataset.options.% results=% stale=%,$(ARGS))
 ifeq ($(filter methods=% columns=%,$(ARGS)),)
 	@$(RUN) -m benchmark figure name=leaderboard tuned=off $(BOARD) $(call option,seeds,$(SEEDS))
 	@$(RUN) -m benchmark figure name=leaderboard_tuned $(BOARD) $(call option,seeds,$(SEEDS))

@@ -7,22 +7,22 @@ import sys
 from collections.abc import Sequence
 
 
-def main(words: Sequence[str]) -> int:
+def main(argv: Sequence[str]) -> int:
     """Run one command; its exit code.
 
     0, 1 (a run failed), 2 (user's mistake, or something that the system refuses), 130 (stopped) or 141 (nobody reads
     the output).
     """
     try:
-        from benchmark.cli.door import answer  # the first imports can be stopped as well
+        from benchmark.cli.main import main as run_command  # the first imports can be stopped as well
 
-        return answer(words)
+        return run_command(argv)
     except KeyboardInterrupt:
-        _say("stopped")
+        _print_error("stopped")
         return 130
 
 
-def _say(line: str) -> None:
+def _print_error(line: str) -> None:
     with contextlib.suppress(OSError):  # the terminal may be closed
         print(line, file=sys.stderr, flush=True)
 
@@ -35,7 +35,7 @@ def start() -> int:
         except OSError:  # otherwise the next file that is opened would get what is printed
             os.open(os.devnull, os.O_RDWR)
     if sys.stdout is None:
-        _say("error: standard output is closed. Redirect it to a file or to /dev/null.")
+        _print_error("error: standard output is closed. Redirect it to a file or to /dev/null.")
         return 2
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):

@@ -6,257 +6,388 @@
     run.final["test"]["accuracy"]
     runs = api.sweep(method=["fedavg", "fedprox"], seed=range(3))
     runs.frame().groupby("method")["test.accuracy"].mean()
+    api.table("fedmr_table1", rows="fedavg,fedmr", seeds=1).frame()
 
-Settings are those of the command line. A group of settings is a mapping, or the dotted key in a mapping behind ``**``:
-``train={"lr": 0.1}`` is ``**{"train.lr": 0.1}``. A mistake raises the error whose message the command would print.
+The command line parses words and calls these functions, so options have the same names and meanings:
+``python -m benchmark COMMAND --help`` describes them. Settings of a run are groups as mappings, or dotted keys in a
+mapping behind ``**``: ``train={"lr": 0.1}`` is ``**{"train.lr": 0.1}``. A key with ``+`` before it is added.
+
+Raises:
+    UserError: From every function, with the message that the command would print: a setting or option that does not
+        exist or has a wrong value, data that are missing, a folder that cannot be used.
+    KeyboardInterrupt: From every function that carries out runs, if it was stopped. The same call goes on.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from __future__ import annotations
+
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from benchmark.paths import require_usable
 
 require_usable()
 
-import pandas as pd  # noqa: E402 (behind the check that the packages below are ours)
+# Behind the check that the packages below are ours.
+from benchmark.commands.results import (  # noqa: E402
+    Files,
+    Run,
+    RunFailed,
+    Runs,
+    Table,
+    Tables,
+    listed_runs,
+    require_ended,
+)  # fmt: skip
+from benchmark.config.merge import flat  # noqa: E402
+from benchmark.errors import Stopped, UserError  # noqa: E402
 
-from benchmark.cli.options import LaunchOptions  # noqa: E402
-from benchmark.cli.overrides import configuration  # noqa: E402
-from benchmark.cli.overrides import sweep as swept_runs  # noqa: E402
-from benchmark.cli.run import carry_out, sweep_missing  # noqa: E402
-from benchmark.cli.table import TableOptions, make_tables  # noqa: E402
-from benchmark.config.schema import RunConfig  # noqa: E402
-from benchmark.errors import ConfigError, UserError, validate  # noqa: E402
-from benchmark.reports.results import TableResults  # noqa: E402
-from benchmark.reports.runs import record_frame, run_frame  # noqa: E402
-from benchmark.reports.sweeps import write_sweep  # noqa: E402
-from benchmark.runs.folder import ResultsFolder, RunFolder  # noqa: E402
-from benchmark.runs.index import RunIndex  # noqa: E402
-from benchmark.runs.listing import ListedRun, as_text, find_runs, listed  # noqa: E402
-from benchmark.runs.result_files import read_records  # noqa: E402
-from benchmark.runs.status import RunState  # noqa: E402
+if TYPE_CHECKING:
+    from benchmark.commands.planning import Needs
+    from benchmark.commands.status import States
+    from benchmark.commands.tables import MadeTable
+    from benchmark.experiments.metrics import Show
+    from benchmark.experiments.plan import PlannedCell
+    from benchmark.runs.execute import Progress
+    from datasets.core.base import Dataset
 
-__all__ = ["Run", "RunFailed", "Runs", "Table", "UserError", "run", "runs", "sweep", "table"]
+__all__ = [
+    "Files", "Run", "RunFailed", "Runs", "Table", "Tables", "UserError", "data", "export", "export_wandb", "figure",
+    "plan", "report", "run", "runs", "show", "status", "sweep", "table", "tune",
+]  # fmt: skip
 
-LINES = 60
-"""Lines of a log that the error of a failed run shows."""
-
-
-class RunFailed(RuntimeError):
-    """A run ended with an error. The message has the last lines of its log."""
-
-
-@dataclass(frozen=True)
-class Run:
-    """A run of a results folder."""
-
-    listed: ListedRun
-    files: RunFolder
-
-    @property
-    def key(self) -> str:
-        """Its folder below ``runs`` in the results folder."""
-        return self.listed.key
-
-    @property
-    def folder(self) -> Path:
-        """Its folder."""
-        return self.files.path
-
-    @property
-    def config(self) -> RunConfig:
-        """Its configuration."""
-        return self.listed.config
-
-    @property
-    def state(self) -> RunState:
-        """What became of it: done, diverged, failed, ..."""
-        return self.listed.state
-
-    @property
-    def final(self) -> dict[str, dict[str, float]]:
-        """Its last evaluation, {split: {metric: value}}. Accuracies are fractions."""
-        return self.listed.result.final if self.listed.result else {}
-
-    def records(self) -> pd.DataFrame:
-        """All that it recorded: round, split, group, metric, value. `UserError` unless it has ended."""
-        result = self.files.result()
-        if result is None:
-            raise ConfigError(f"{self.folder}: the run is not finished.")
-        return record_frame(read_records(self.folder, result))
+Options = Mapping[str, Any] | None
+Stale = Literal["rerun", "keep"]
+Made = TypeVar("Made", Files, Tables)
 
 
-@dataclass(frozen=True)
-class Runs(Sequence[Run]):
-    """Runs of one results folder."""
-
-    runs: tuple[Run, ...]
-    results: Path
-
-    def __len__(self) -> int:
-        return len(self.runs)
-
-    @overload
-    def __getitem__(self, place: int) -> Run: ...
-
-    @overload
-    def __getitem__(self, place: slice) -> "Runs": ...
-
-    def __getitem__(self, place: int | slice) -> "Run | Runs":
-        return Runs(self.runs[place], self.results) if isinstance(place, slice) else self.runs[place]
-
-    def frame(self) -> pd.DataFrame:
-        """One row for each run: the settings that differ, state, last round, final metrics, seconds, folder."""
-        return run_frame([run.listed for run in self.runs], self.results)
+# Make ------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Table:
-    """A table of ``conf/table`` with what its runs have come to."""
+def run(
+    settings: Options = None, /, *, tracking: str | None = None, tracking_settings: Options = None,
+    progress: Progress | None = None, **groups: Any,
+) -> Run:  # fmt: skip
+    """Carry out one run in this process, or read it if it is there.
 
-    results: TableResults
+    Args:
+        settings: Settings of the run by their dotted keys, as ``python -m benchmark run``.
+        tracking: ``off``, ``wandb`` or another file of ``conf/tracking``.
+        tracking_settings: Settings of tracking on top of it.
+        progress: Called with (round, rounds, records) after each round.
+        groups: More settings; a mapping holds those of a group.
 
-    def frame(self) -> pd.DataFrame:
-        """One row for each cell: row, column, mean, std, n, published, state; in the unit that the table prints."""
-        return pd.DataFrame(
-            {
-                "row": cell.row.key,
-                "column": cell.column.key,
-                "mean": cell.summary.mean if cell.summary else None,
-                "std": cell.summary.std if cell.summary else None,
-                "n": len(cell.values),
-                "published": cell.published_value,
-                "state": cell.state,
-            }
-            for cell in self.results.cells.values()
-        )
-
-    def wide(self) -> pd.DataFrame:
-        """The means, with the table's rows and columns by their labels."""
-        spec, frame = self.results.spec, self.frame()
-        wide = frame.pivot(index="row", columns="column", values="mean")
-        wide = wide.loc[[row.key for row in spec.rows], [column.key for column in spec.columns]]
-        rows, columns = ({part.key: part.label for part in parts} for parts in (spec.rows, spec.columns))
-        return wide.rename(index=rows, columns=columns)
-
-
-def run(**settings: Any) -> Run:
-    """Carry out one run in this process, or read it if it is there. ``settings``: as ``python -m benchmark run``.
-
-    Raises:
-        UserError: A setting does not exist or has a wrong value.
-        RunFailed: The run ended with an error.
+    Raises `RunFailed` if the run ended with an error.
     """
-    config = configuration(_words(settings))
+    from benchmark.commands.options import LaunchOptions, checked
+    from benchmark.commands.runs import carry_out
+    from benchmark.config.compose import configured, resolve
+    from benchmark.runs.folder import ResultsFolder
+    from benchmark.runs.status import RunState
+
+    options = checked(LaunchOptions, {"tracking": tracking, "tracking_settings": tracking_settings or {}})
+    config = resolve(configured(_settings(settings, groups)))
     results = ResultsFolder(Path(config.paths.results), config.runtime.stale)
-    outcome = carry_out(LaunchOptions(), config, lambda *_: None)
+    outcome = carry_out(options, config, progress or (lambda *_: None))
     if outcome.state is RunState.MISSING:
-        raise KeyboardInterrupt
-    return _runs(results, {config.key: config})[0]
+        raise Stopped
+    return require_ended(Runs(listed_runs(results, {config.key: config}), results.root))[0]
 
 
-def sweep(launcher: str = "local", workers: int | None = None, **axes: Any) -> "Runs":
+def sweep(
+    axes: Options = None, /, *, launcher: str = "local", launcher_settings: Options = None, workers: int | None = None,
+    verbose: bool = False, tracking: str | None = None, tracking_settings: Options = None, command: str = "",
+    **groups: Any,
+) -> Runs:  # fmt: skip
     """Carry out every combination of values. A list, tuple or range is an axis; a value that is a list is ``[[1, 2]]``.
 
     Args:
+        axes: Settings by their dotted keys, each with one value or several.
         launcher: ``local``, ``inline``, ``slurm`` or another file of ``conf/launcher``.
+        launcher_settings: Settings of the launcher on top of it.
         workers: Processes of the local launcher; None: one per core or GPU.
-        axes: Settings as for `run`.
+        verbose: Whether to print a line for every run that has ended.
+        tracking: As of `run`.
+        tracking_settings: As of `run`.
+        command: What repeats the sweep, for the report; if left out: this call.
+        groups: As of `run`, each with one value or several.
 
-    Raises:
-        UserError: A setting does not exist or has a wrong value.
-        RunFailed: A run ended with an error. The others have been carried out.
+    Raises `RunFailed` if a run ended with an error. The others have been carried out.
     """
-    words = _words(axes, many=True)
-    swept = swept_runs(words)
-    options = validate(LaunchOptions, {"launcher": launcher, "workers": workers})
+    from benchmark.commands.options import LaunchOptions, checked
+    from benchmark.commands.runs import sweep_missing
+    from benchmark.experiments.sweeps import Sweep
+
+    options = checked(LaunchOptions, {
+        "launcher": launcher, "launcher_settings": launcher_settings or {}, "workers": workers, "verbose": verbose,
+        "tracking": tracking, "tracking_settings": tracking_settings or {},
+    })  # fmt: skip
+    values = _settings(axes, groups)
+    swept = Sweep.of({key: value if isinstance(value, list) else [value] for key, value in values.items()})
     with sweep_missing(options, swept) as (index, code):
-        write_sweep(swept, words, index)
+        from benchmark.reports.sweeps import write_sweep
+
+        printed, where = write_sweep(swept, command or f"benchmark.api.sweep({values!r})", index)
         if code == 130:
-            raise KeyboardInterrupt
-        return _runs(index.results, {run.config.key: run.config for run in swept.runs})
+            raise Stopped
+        found = listed_runs(index.results, {run.config.key: run.config for run in swept.runs})
+        return require_ended(Runs(found, index.results.root, printed, where))
 
 
-def runs(results: str | Path = "results", **where: Any) -> "Runs":
+def table(
+    name: str | None = None, preset: str = "quick", *, paper: str | None = None, table: int | None = None,
+    rows: str | None = None, columns: str | None = None, seeds: int | None = None, tuned: str | None = None,
+    show: Show = "both", base: str | None = None, curves: bool = False, freeze: str | None = None,
+    out: str | Path | None = None, values: str | Path | None = None, results: str | Path = "results",
+    stale: Stale = "rerun", dataset_options: Options = None, data: str | Path | None = None,
+    launcher: str = "local", launcher_settings: Options = None, workers: int | None = None,
+    threads: int | None = None, device: str = "auto", cuda_graphs: bool | None = None, verbose: bool = False,
+    tracking: str | None = None, tracking_settings: Options = None,
+) -> Tables:  # fmt: skip
+    """Carry out the missing runs of tables, and write the tables and the report.
+
+    Args:
+        name: A file of ``conf/table``, or an analysis; None: ``paper`` and ``table`` choose.
+        preset: A file of ``conf/preset`` that the table has: data, model and budget.
+        paper: Short name of a paper.
+        table: Number in the paper.
+        rows: Keys and patterns of rows, ``fedavg,fed*``; if left out: all.
+        columns: Keys and patterns of columns.
+        seeds: Number of seeds; if left out: as many as the table says.
+        tuned: Folder of tuned values, or ``off``.
+        show: Numbers in the table.
+        base: Base row of ``show="difference"``.
+        curves: Also write how runs come on over their rounds.
+        freeze: Date of the leaderboard's version that is written.
+        out: Folder of the tables.
+        values: Folder of written tables whose numbers take the place of runs.
+        results: The results folder.
+        stale: Whether finished runs of a method whose code has changed are carried out again.
+        dataset_options: Options of the data set of every cell.
+        data: Folder of raw files.
+        launcher: As of `sweep`.
+        launcher_settings: As of `sweep`.
+        workers: As of `sweep`.
+        verbose: As of `sweep`.
+        threads: Threads of a run.
+        device: ``auto``, ``cpu``, ``cuda`` or ``cuda:NUMBER``.
+        cuda_graphs: Whether local steps on a GPU are recorded as CUDA graphs.
+        tracking: As of `run`.
+        tracking_settings: As of `run`.
+    """
+    given = _given(locals())
+    from benchmark.commands.options import checked
+    from benchmark.commands.tables import TableOptions, make_tables
+
+    code, made = make_tables(checked(TableOptions, given))
+    return _made(code, Tables(map(Table, made)))
+
+
+def figure(
+    name: str | None = None, preset: str = "quick", *, paper: str | None = None, figure: int | None = None,
+    seeds: int | None = None, tuned: str | None = None, out: str | Path | None = None,
+    values: str | Path | None = None, results: str | Path = "results", stale: Stale = "rerun",
+    dataset_options: Options = None, data: str | Path | None = None,
+    launcher: str = "local", launcher_settings: Options = None, workers: int | None = None,
+    threads: int | None = None, device: str = "auto", cuda_graphs: bool | None = None, verbose: bool = False,
+    tracking: str | None = None, tracking_settings: Options = None,
+) -> Files:  # fmt: skip
+    """Carry out the missing runs of figures and draw them; the files without their endings (png, pdf, csv, md).
+
+    A figure of which no run is done is left out. If a run failed, figures show the others. ``name`` is a file of
+    ``conf/figure``; without it ``paper`` and ``figure``, the number in it, choose. The other options are as of `table`.
+    """
+    given = _given(locals())
+    from benchmark.commands.figures import FigureOptions, make_figures
+    from benchmark.commands.options import checked
+
+    code, drawn = make_figures(checked(FigureOptions, given))
+    return _made(code, Files(drawn))
+
+
+def tune(
+    name: str | None = None, preset: str = "quick", *, paper: str | None = None, table: int | None = None,
+    method: str = "", trials: int | None = None, validation: float | None = None, seeds: int = 1,
+    rows: str | None = None, columns: str | None = None, out: str | Path | None = None,
+    results: str | Path = "results", stale: Stale = "rerun", dataset_options: Options = None,
+    data: str | Path | None = None, launcher: str = "local", launcher_settings: Options = None,
+    workers: int | None = None, threads: int | None = None, device: str = "auto", cuda_graphs: bool | None = None,
+    verbose: bool = False, tracking: str | None = None, tracking_settings: Options = None,
+) -> Files:  # fmt: skip
+    """Try values in each cell of a table on a validation split, and write the best; the files of chosen values.
+
+    ``method`` is a file of ``conf/tune``; without it all methods that have one are tuned. ``trials`` is the largest
+    number of trials in each cell of every method, in place of the whole grid. ``validation`` is the share of every
+    client's training data that is held out; if left out, the cell's own, or 0.1. The other options are as of `table`.
+    Cells whose runs failed or all diverged have no choice, which is printed.
+    """
+    given = _given(locals())
+    from benchmark.commands import tuning
+    from benchmark.commands.options import checked
+
+    code, written = tuning.tune(checked(tuning.TuneOptions, given))
+    return _made(code, Files(written))
+
+
+def report(
+    *, out: str | Path | None = None, preset: str = "quick", paper: str | None = None, table: int | None = None,
+    name: str | None = None, rows: str | None = None, columns: str | None = None, seeds: int | None = None,
+    tuned: str | None = None, results: str | Path = "results", stale: Stale = "rerun",
+    dataset_options: Options = None,
+) -> Path:  # fmt: skip
+    """Write all tables of the results folder as one page for the browser; its path. Options as of `table`."""
+    given = _given(locals())
+    from benchmark.commands.options import checked
+    from benchmark.commands.report import ReportOptions, write_report
+    from benchmark.runs.folder import ResultsFolder
+    from benchmark.runs.index import RunIndex
+
+    options = checked(ReportOptions, given)
+    index = RunIndex(ResultsFolder(options.results, options.stale).existing())
+    return write_report(options, index, options.out)
+
+
+# Look ------------------------------------------------------------------------------------------------------------
+
+
+def plan(
+    *, timing: Literal["on", "again", "off"] = "on", device: str = "auto", preset: str = "quick",
+    paper: str | None = None, table: int | None = None, name: str | None = None, rows: str | None = None,
+    columns: str | None = None, seeds: int | None = None, tuned: str | None = None,
+    results: str | Path = "results", stale: Stale = "rerun", dataset_options: Options = None,
+) -> Needs:  # fmt: skip
+    """What tables still need before they are made: runs, hours on this device, disk space, data and weights.
+
+    ``timing``: whether a round of each kind of run is measured here, if it has not been yet. The other options are as
+    of `table`.
+    """
+    given = _given(locals())
+    from benchmark.commands.options import checked
+    from benchmark.commands.planning import PlanOptions, needs_of
+
+    return needs_of(checked(PlanOptions, given))
+
+
+def status(
+    *, preset: str = "quick", paper: str | None = None, table: int | None = None, name: str | None = None,
+    rows: str | None = None, columns: str | None = None, seeds: int | None = None, tuned: str | None = None,
+    results: str | Path = "results", stale: Stale = "rerun", dataset_options: Options = None,
+) -> States:  # fmt: skip
+    """How many runs of tables are done, running, failed or missing. Options as of `table`."""
+    given = _given(locals())
+    from benchmark.commands.options import checked
+    from benchmark.commands.status import states_of
+    from benchmark.experiments.selection import TableQuery
+
+    return states_of(checked(TableQuery, given))
+
+
+def runs(results: str | Path = "results", **where: Any) -> Runs:
     """The runs of a results folder that fit ``where``: any key of a configuration, or ``state``.
 
     A value is a text with patterns as of the command (``method="fed*"``), or a list of values.
     """
+    from benchmark.runs.folder import ResultsFolder
+    from benchmark.runs.index import RunIndex
+    from benchmark.runs.listing import as_text, find_runs
+
     folder = ResultsFolder(Path(results)).existing()
     conditions = {}
-    for key, value in _flat(where):
-        values = value if isinstance(value, list | tuple | range) else [value]
+    for key, value in flat(where):
+        plain = _plain(value)
+        values = plain if isinstance(plain, list) else [plain]
         conditions[key] = ",".join(one if isinstance(one, str) else as_text(one) for one in values)
-    fitting = find_runs(RunIndex(folder), conditions)
-    return Runs(tuple(Run(one, folder.run(one.key)) for one in fitting), Path(results))
+    index = RunIndex(folder)
+    fitting = tuple(Run(one, folder.run(one.key)) for one in find_runs(index, conditions))
+    return Runs(fitting, Path(results), problems=tuple(index.problems.values()))
 
 
-def table(name: str, preset: str = "quick", **options: Any) -> Table:
-    """Carry out the missing runs of a table, write it, and give its results.
+def show(
+    row: str, column: str, *, preset: str = "quick", paper: str | None = None, table: int | None = None,
+    name: str | None = None, seeds: int | None = None, tuned: str | None = None,
+    results: str | Path = "results", stale: Stale = "rerun", dataset_options: Options = None,
+) -> PlannedCell:  # fmt: skip
+    """One cell of a table: its runs, and the layers that set their settings. Options as of `table`."""
+    given = _given(locals())
+    from benchmark.commands.options import checked
+    from benchmark.experiments.selection import ShowOptions, find_cell
+
+    return find_cell(checked(ShowOptions, given))
+
+
+# Prepare ---------------------------------------------------------------------------------------------------------
+
+
+def data(
+    dataset: str, *, dataset_options: Options = None, data: str | Path | None = None, cache: str | Path | None = None,
+) -> Dataset:  # fmt: skip
+    """Prepare and load a data set.
 
     Args:
-        name: A file of ``conf/table``.
-        preset: A file of ``conf/preset`` that the table has.
-        options: As of ``python -m benchmark table``: ``rows="fedavg,fed*"``, ``columns``, ``seeds``, ``launcher``,
-            ``workers``, ``results``.
-
-    Raises:
-        UserError: An option does not exist or has a wrong value, or the table is made by an analysis.
-        RunFailed: A run ended with an error. The others have been carried out.
+        dataset: A file of ``conf/dataset``.
+        dataset_options: Options on top of those in the file.
+        data: Folder of raw files; None: FEDTABLES_DATA, else ``data/``.
+        cache: Folder of prepared arrays; None: FEDTABLES_CACHE, else ``.cache/datasets``.
     """
-    given = validate(TableOptions, {"name": name, "preset": preset, **options})
-    given.check()
-    code, tables = make_tables(given)
+    from benchmark.config.compose import load_group
+    from datasets.core.prepare import locate, prepare
+
+    node, folders = load_group("dataset", dataset), [Path(path) if path else None for path in (data, cache)]
+    return prepare(locate(node["name"], {**node["options"], **(dataset_options or {})}, *folders))
+
+
+def export(run: str, name: str, *, out: str | Path | None = None, results: str | Path = "results") -> Path:
+    """Write the trained body of a run as a file that other runs start from (``model.start``); its path.
+
+    Args:
+        run: A part of the run's folder, and ``/seedK`` where it has several seeds.
+        name: First part of the file's name; the digest of its content follows.
+        out: Folder of the file; None: that of all weights.
+        results: The results folder.
+    """
+    given = _given(locals())
+    from benchmark.commands.export import ExportOptions, export_weights
+    from benchmark.commands.options import checked
+
+    return export_weights(checked(ExportOptions, given))
+
+
+def export_wandb(
+    *,
+    results: str | Path = "results",
+    tracking: str | None = None,
+    tracking_settings: Options = None,
+) -> tuple[int, bool]:
+    """Send what is missing of finished runs to W&B: how many were sent, and whether W&B cannot be used."""
+    given = _given(locals())
+    from benchmark.commands.export import WandbOptions, send_runs
+    from benchmark.commands.options import checked
+
+    return send_runs(checked(WandbOptions, given))
+
+
+def _given(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a call that were given. Those that are None have the default of the option."""
+    return {key: value for key, value in arguments.items() if value is not None}
+
+
+def _made(code: int, made: Made) -> Made:
+    """What was written, unless runs were stopped."""
     if code == 130:
-        raise KeyboardInterrupt
-    if not tables:
-        raise ConfigError(f"table {name}: an analysis makes it; use `python -m benchmark analyse`.")
-    return Table(tables[0])
+        raise Stopped
+    made.failed = code != 0
+    return made
 
 
-def _runs(results: ResultsFolder, configs: Mapping[str, RunConfig]) -> Runs:
-    """Runs that have been carried out. `RunFailed` for the first that failed."""
-    index = RunIndex(results)
-    done = tuple(Run(one, results.run(one.key)) for one in listed(index, configs))
-    for one in done:
-        if one.state is RunState.FAILED:
-            message, folder = one.files.last_failure() or ("", one.folder)
-            log = folder / "log.txt"
-            lines = log.read_text(errors="replace").splitlines()[-LINES:] if log.exists() else []
-            raise RunFailed("\n".join([f"{one.key}: {message}", f"The end of {log}:", *lines]))
-    return Runs(done, results.root)
+def _settings(given: Mapping[str, Any] | None, groups: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings by their dotted keys."""
+    return {key: _plain(value) for key, value in {**(given or {}), **dict(flat(groups))}.items()}
 
 
-def _words(settings: Mapping[str, Any], many: bool = False) -> list[str]:
-    """Settings as words of the command line, in Hydra's grammar."""
-    words = []
-    for key, value in _flat(settings):
-        axis = value if many and isinstance(value, list | tuple | range) else [value]
-        words.append(f"{key}={','.join(map(_literal, axis))}")
-    return words
-
-
-def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in settings.items():
-        if isinstance(value, Mapping) and value:
-            yield from _flat(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
-
-
-def _literal(value: Any) -> str:
-    """A value in Hydra's grammar."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return str(value).lower()
+def _plain(value: Any) -> Any:
+    """A value as YAML would give it: numbers of NumPy become Python's, paths become text, ranges become lists."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
     if isinstance(value, list | tuple | range):
-        return f"[{','.join(map(_literal, value))}]"
-    if isinstance(value, Mapping):
-        return "{" + ",".join(f"{key}:{_literal(one)}" for key, one in value.items()) + "}"
-    if isinstance(value, str | Path):
-        text = str(value).replace("\\'", "\\\\'").replace("'", "\\'")
-        return f"'{text}'"
-    return str(value)
+        return [_plain(one) for one in value]
+    return str(value) if isinstance(value, Path) else value

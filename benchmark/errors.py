@@ -32,6 +32,14 @@ class StorageError(ConfigError):
     """The results folder cannot be used: locked by another process, another format, damaged, or the disk is full."""
 
 
+class Stopped(KeyboardInterrupt):
+    """A command was stopped, and has said so. The same command goes on."""
+
+
+class NothingToDraw(UserError):
+    """No run that a figure shows is done. It is left out, and the other figures are drawn."""
+
+
 def wrong(key: str, got: Any, expected: str, *, known: Iterable[str] = (), where: str = "") -> str:
     """The message about a wrong setting.
 

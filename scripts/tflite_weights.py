@@ -24,7 +24,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from benchmark.cli.export import write_weights
+from benchmark.commands.export import write_weights
 from datasets.core import registry
 from datasets.core.base import RawOptions
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 from tracked_runs import history, inspect, merged, of_type, offline_files, wandb_environment  # noqa: F401
 
-from benchmark.cli.run import main as run_command
+from benchmark.cli.make import run as run_command
 
 SCRIPT = Path(__file__).resolve().parent.parent / "scripts" / "wandb_dashboard.py"
 

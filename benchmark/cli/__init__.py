@@ -1,51 +1,72 @@
-"""The command line: one file for each command."""
+"""The command line: words become options, which the functions of `benchmark.api` take."""
 
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import NamedTuple
 
+Main = Callable[[Sequence[str]], int]
+"""A command: takes the words behind its name and returns the exit code."""
+
 
 class Command(NamedTuple):
-    """What a command does, and the words behind its name beside ``key=value``."""
+    """What a command does, its function, and the words behind its name beside ``key=value``."""
 
     text: str
-    words: str = ""
+    function: str
+    words: str = "[key=value ...]"
+
+    @property
+    def main(self) -> Main:
+        """The function, whose module is imported now."""
+        module, _, name = self.function.partition(":")
+        main: Main = getattr(import_module(f"benchmark.cli.{module}"), name)
+        return main
 
 
-COMMANDS = {
-    "run": Command("one run, or a sweep with -m"),
-    "table": Command("carry out the missing runs of tables and write the tables"),
-    "tune": Command("grid search on a validation split; runs of tables take the chosen values"),
-    "figure": Command("carry out the missing runs of figures and draw the figures"),
-    "show": Command("the configuration of a cell of a table, and the file and line that set each value"),
-    "report": Command("all tables of the results folder as one page for the browser"),
-    "analyse": Command("an analysis of a paper", "NAME"),
-    "document": Command("the pages in docs/reference, made from the code", "[check]"),
-    "plan": Command("what tables need before they are made: runs, hours on this device, disk, missing data"),
-    "runs": Command(
-        "the runs of a results folder by any setting: method=fed* train.lr=0.1 state=failed",
-        "[KEY=VALUE ...] [--delete]",
-    ),
-    "status": Command(
-        "how many runs are done, running, failed, diverged or missing, and what waits on a cluster"
-    ),
-    "export": Command(
-        "the trained body of a run, as a file that other runs start from (model.start); or runs to W&B",
-        "RUN name=NAME | wandb",
-    ),
-    "list": Command(
-        "what there is to choose from",
-        "[methods|datasets|partitions|selections|tables|figures|analyses|models|rules]",
-    ),
-    "data": Command(
-        "which data sets there are, prepare one, count its images", "list|prepare|check dataset=NAME"
-    ),
-    "partition": Command("the clients of a partition as text and as a picture", "show"),
+GROUPS = {
+    "make": {
+        "run": Command("one run, or a sweep with -m", "make:run", "[GROUP=NAME ...] [KEY=VALUE ...]"),
+        "table": Command("carry out the missing runs of tables and write the tables", "make:table"),
+        "figure": Command("carry out the missing runs of figures and draw the figures", "make:figure"),
+        "tune": Command("choose values on a validation split, which runs of tables take", "make:tune"),
+        "report": Command("all tables of the results folder as one page for the browser", "make:report"),
+    },
+    "look": {
+        "plan": Command("what tables still need: runs, hours on this device, disk, data, GPU", "look:plan"),
+        "status": Command("how many runs are done, running, failed or missing", "look:status"),
+        "runs": Command(
+            "the runs of a results folder by any setting: method=fed* train.lr=0.1 state=failed",
+            "look:runs",
+            "[KEY=VALUE ...] [--delete] [--purge]",
+        ),
+        "show": Command("the layers of settings of a cell of a table, and what they come to", "look:show"),
+        "list": Command(
+            "what there is to choose from",
+            "look:available",
+            "[methods|datasets|partitions|selections|models|rules|tables|figures|analyses]",
+        ),
+    },
+    "prepare": {
+        "data": Command(
+            "which data sets there are, prepare one, count its images, show its clients",
+            "data:main",
+            "list|prepare|check|partition [key=value ...]",
+        ),
+        "export": Command(
+            "the trained body of a run, as a file that other runs start from; or runs to W&B",
+            "look:export",
+            "RUN name=NAME | wandb",
+        ),
+    },
 }
-"""The command NAME is the function ``main`` of ``benchmark.cli.NAME``."""
+
+COMMANDS = {name: command for commands in GROUPS.values() for name, command in commands.items()}
 
 GONE = {
-    "fidelity": "docs/fidelity.md has the differences between papers and code and the measured effects of switches",
+    "analyse": "`table name=NAME` makes the tables of analyses, and `table --curves` the curves",
+    "fidelity": "docs/fidelity.md has the differences between papers and code, with the measured effects of switches",
+    "document": "`make docs` builds the pages",
+    "partition": "`data partition` shows the clients of a partition",
     "verify": "`table` carries out again what is damaged",
     "checklist": "config.yaml and result.json in the folder of a run have what such a list asks for",
     "logs": "log.txt lies in the folder of a run, and the logs of workers in launches/ of the results folder",
@@ -56,9 +77,3 @@ GONE = {
     "doctor": "`plan` says what tables need before they are made",
 }
 """Commands of earlier versions, and what takes their place."""
-
-
-def entry(name: str) -> Callable[[Sequence[str]], int]:
-    """The function of the command ``name``: it takes the words behind the name and returns the exit code."""
-    function: Callable[[Sequence[str]], int] = import_module(f"benchmark.cli.{name}").main
-    return function

@@ -1,4 +1,4 @@
-"""``python -m benchmark data``: which data sets there are, prepare them, count their images."""
+"""``python -m benchmark data``: which data sets there are, prepare them, count their images, show their clients."""
 
 import shlex
 import shutil
@@ -12,7 +12,9 @@ from typing import Any
 from pydantic import Field
 from rich.table import Table
 
+from benchmark.cli import partition
 from benchmark.cli.options import parse
+from benchmark.commands.options import checked
 from benchmark.config.compose import group_names, load_group
 from benchmark.config.schema import PathsConfig, declared
 from benchmark.errors import ConfigError, wrong
@@ -23,7 +25,7 @@ from datasets.core.base import PARTS, DataError, Dataset, Split
 from datasets.core.prepare import Location, is_prepared, locate, opened, prepare
 from datasets.core.registry import describe, names
 
-ACTIONS = ("list", "prepare", "check")
+ACTIONS = ("list", "prepare", "check", "partition")
 
 
 class DataOptions(CommandOptions):
@@ -35,12 +37,17 @@ class DataOptions(CommandOptions):
     cache: Path | None = declared(PathsConfig, "cache")
 
 
-def main(words: Sequence[str]) -> int:
-    """List, prepare or check data sets; exit code 0, or 1 if a check found a problem."""
-    action, *rest = words or [""]
+def main(argv: Sequence[str]) -> int:
+    """List, prepare or check data sets, or show clients; exit code 0, or 1 if a check found a problem."""
+    action, *rest = argv or [""]
+    if action in ("-h", "--help"):
+        print(f"usage: python -m benchmark data {'|'.join(ACTIONS)} [key=value ...]")
+        return 0
     if action not in ACTIONS:
         raise ConfigError(wrong("data", action, f"one of: {', '.join(ACTIONS)}", known=ACTIONS))
-    options = parse(rest, f"data {action}", DataOptions)
+    if action == "partition":
+        return partition.main(rest)
+    options = checked(DataOptions, parse(rest, f"data {action}", DataOptions))
     if action == "list":
         print_list(options.data, options.cache)
         return 0

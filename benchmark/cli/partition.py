@@ -1,4 +1,4 @@
-"""``python -m benchmark partition show``: the clients of a partition as text and as a picture."""
+"""``python -m benchmark data partition``: the clients of a partition as text and as a picture."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -8,7 +8,8 @@ import numpy as np
 from pydantic import Field
 
 from benchmark.cli.options import parse
-from benchmark.config.compose import resolve
+from benchmark.commands.options import checked
+from benchmark.config.compose import configured, resolve
 from benchmark.errors import ConfigError, wrong
 from benchmark.experiments.plan import check_names
 from benchmark.experiments.selection import CommandOptions
@@ -29,23 +30,22 @@ class PartitionOptions(CommandOptions):
     )
 
 
-def main(words: Sequence[str]) -> int:
+def main(argv: Sequence[str]) -> int:
     """Print and draw the partition of a run with these keys (``dataset=... partition=... seed=...``); exit code 0."""
-    if not words or words[0] != "show":
-        raise ConfigError(wrong("partition", words[0] if words else "", "show"))
-    ours = [word for word in words[1:] if word.partition("=")[0] in ("out", "-h", "--help")]
-    options = parse(ours, "partition show", PartitionOptions)
-    settings = [word for word in words[1:] if word not in ours]
+    ours = [word for word in argv if word.partition("=")[0] in ("out", "-h", "--help")]
+    options = checked(
+        PartitionOptions, parse(ours, "data partition", PartitionOptions, "[KEY=VALUE of a run ...]")
+    )
+    settings = [word for word in argv if word not in ours]
     for word in settings:
         if "=" not in word:
             example = "key=value, like partition=dirichlet partition.alpha=0.1"
-            raise ConfigError(wrong("partition show", word, example))
-    from benchmark.cli.overrides import plain_configuration  # with it Hydra
+            raise ConfigError(wrong("data partition", word, example))
+    from benchmark.cli.grammar import settings_of  # with it Hydra
 
-    # "++" sets a key whether the file of its group has it or not.
-    config = resolve(
-        plain_configuration([f"++{word}" if "." in word.partition("=")[0] else word for word in settings])
-    )
+    # A key is set whether the file of its group has it or not.
+    given = settings_of([f"+{word}" if "." in word.partition("=")[0] else word for word in settings])
+    config = resolve(configured(given))
     check_names(config)
     from benchmark.reports.pictures import client_picture
     from benchmark.runs.data import load_data, population

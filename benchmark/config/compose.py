@@ -1,31 +1,36 @@
-"""A run's plain configuration, composed from conf/. Each of its values knows the file and line that set it.
+"""A run's plain configuration, composed from conf/.
 
 The files are Hydra's. `compose` reads them in a millisecond, for the thousands of runs of a table or sweep, where Hydra
 takes 50 ms. A test compares the two.
 """
 
 import copy
-import math
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
+from functools import cache, reduce
+from operator import getitem
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 from benchmark.config.files import read_yaml
-from benchmark.config.merge import Settings, explain, merge, sources_of
+from benchmark.config.merge import merge
 from benchmark.config.schema import GROUPS, RunConfig, defaults
 from benchmark.errors import ConfigError, nearest, validate, wrong
 from benchmark.paths import CONF, conf_file, conf_files
 from datasets.core.registry import with_options
 
-COMMAND_LINE = "command line"
+CHOICES = (*GROUPS, "preset")
+"""Keys that choose a file of the folder of their name."""
+
 LAUNCHED = ("launcher", "workers", "tracking")
 """Keys beside those of a configuration."""
 
-CHOICES = (*GROUPS, "preset")
-"""Keys that choose a file of the folder of their name."""
+SHORT = {"results": "paths.results", "data": "paths.data"} | {
+    key: f"runtime.{key}" for key in ("device", "threads", "cuda_graphs", "stale")
+}
+"""Options of other commands that are keys of a run's configuration."""
 
 
 def group_names(group: str) -> list[str]:
@@ -34,11 +39,11 @@ def group_names(group: str) -> list[str]:
 
 
 @cache
-def _read(path: Path) -> Settings:
+def _read(path: Path) -> dict[str, Any]:
     return read_yaml(path, "configuration")
 
 
-def load_group(group: str, name: str) -> Settings:
+def load_group(group: str, name: str) -> dict[str, Any]:
     """The settings of ``conf/<group>/<name>.yaml``; ConfigError, with the nearest name, if there is no such file.
 
     They lie on top of the defaults of the schema and, as for Hydra, of what conf/config.yaml has under the name of the
@@ -55,7 +60,7 @@ def load_group(group: str, name: str) -> Settings:
     return copy.deepcopy(merge({} if group == "preset" else base, content))
 
 
-def _extended(group: str, name: str, above: Sequence[str] = ()) -> Settings:
+def _extended(group: str, name: str, above: Sequence[str] = ()) -> dict[str, Any]:
     """The content of a file, on top of the files of its group that it names under ``defaults``.
 
     ``above`` are the files that extend it.
@@ -71,7 +76,7 @@ def _extended(group: str, name: str, above: Sequence[str] = ()) -> Settings:
         raise ConfigError(wrong(f"{path}: defaults", parents, f"a list of {what}"))
     if group == "preset":  # Its list chooses files of other groups.
         return content
-    config = Settings()
+    config: dict[str, Any] = {}
     for parent in parents:
         if parent in (*above, name):
             raise ConfigError(wrong(f"{path}: defaults", parent, "a file that does not extend this one"))
@@ -81,43 +86,77 @@ def _extended(group: str, name: str, above: Sequence[str] = ()) -> Settings:
     return config
 
 
-def _apply(config: Settings, layer: Mapping[str, Any], source: str) -> Settings:
+def _apply(config: Mapping[str, Any], layer: Mapping[str, Any]) -> dict[str, Any]:
     """Merge a layer, in which a group may be given by the name of its file, alone or under ``name``."""
+    config = dict(config)
     for key, value in layer.items():
         if key in GROUPS and isinstance(value, str):
-            value = Settings({"name": value}, {"name": sources_of(layer).get(key, source)})
+            value = {"name": value}
         if key in GROUPS and isinstance(value, Mapping) and "name" in value:
-            config = Settings(config, config.sources)
             config[key] = load_group(key, str(value["name"]))
-            config.sources[key] = sources_of(value).get("name", source)
-            value = Settings(value, sources_of(value))
-            del value["name"]
-        config = merge(config, {key: value}, source)
+            value = {name: of_name for name, of_name in value.items() if name != "name"}
+        config = merge(config, {key: value})
     return config
 
 
-def compose(preset: str, *layers: Mapping[str, Any], source: str = "") -> Settings:
-    """The plain configuration of conf/config.yaml with a preset and layers of overrides on top, in that order.
-
-    ``source`` is that of the layers whose values do not know theirs.
-    """
+def compose(preset: str, *layers: Mapping[str, Any]) -> dict[str, Any]:
+    """The plain configuration of conf/config.yaml with a preset and layers of settings on top, in that order."""
     values = load_group("preset", preset)
-    names = Settings()
+    names: dict[str, str] = {}
     for item in [*_read(CONF / "config.yaml")["defaults"], *values.pop("defaults", [])]:
-        for key, name in item.items() if isinstance(item, Settings) else ():
-            group = key.removeprefix("override /")
-            names[group], names.sources[group] = name, item.sources[key]
-    groups = Settings({group: load_group(group, names[group]) for group in GROUPS}, names.sources)
+        if isinstance(item, Mapping):
+            names |= {key.removeprefix("override /"): name for key, name in item.items()}
+    groups = {group: load_group(group, names[group]) for group in GROUPS}
     others = {key: value for key, value in defaults().items() if key not in GROUPS}
-    config = merge(merge(groups, others, "default"), values)
-    for layer in layers:
-        config = _apply(config, layer, source)
-    return config
+    return reduce(_apply, layers, merge(merge(groups, others), values))
+
+
+def configured(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The plain configuration of single settings, by their dotted keys.
+
+    ``method: fedprox`` chooses a file, ``train.lr: 0.1`` sets a key, ``+KEY`` adds it, ``~KEY`` removes it, and
+    ``${KEY}`` in a value is the value of another key. Files are chosen first, the others are set in their order.
+    Options of the data set need no plus.
+
+    Raises:
+        ConfigError: An unknown key or name (with the nearest), or an interpolation that cannot be resolved.
+    """
+    settings = {SHORT.get(key, key): value for key, value in settings.items()}
+    files = {key: str(value) for key, value in settings.items() if key in CHOICES}
+    config, options = compose(files.pop("preset", "quick"), files), dict[str, Any]()
+    keys = [(key, key.lstrip("+")) for key in settings if key not in CHOICES]
+    for given, key in keys:
+        if given.startswith("~"):
+            config = without(config, given[1:])
+        elif option := _option(key):
+            options[option] = settings[given]
+        else:
+            config = set_value(config, key, settings[given], new="path" if given.startswith("+") else "")
+    referring = [key for given, key in keys if "${" in str(settings[given])]
+    if referring:
+        try:
+            whole = OmegaConf.create(merge(config, {"dataset": {"options": options}}))
+            values: Any = OmegaConf.to_container(whole, resolve=True)
+        except OmegaConfBaseException as error:
+            raise ConfigError(f"run: {str(error).splitlines()[0]}.") from error
+        for key in referring:
+            value = reduce(getitem, key.split("."), values)
+            if option := _option(key):
+                options[option] = value
+            else:
+                config = set_value(config, key, value)
+    return with_dataset_options(config, options)[0] if options else config
+
+
+def _option(key: str) -> str:
+    """The option of the data set that a key names, which need not be in its file; empty if it names none."""
+    path, _, option = key.rpartition(".")
+    return option if path == "dataset.options" else ""
 
 
 def set_value(
-    config: Settings, key: str, value: Any, source: str, new: Literal["", "key", "path"] = ""
-) -> Settings:
+    config: Mapping[str, Any], key: str, value: Any, new: Literal["", "key", "path"] = ""
+) -> dict[str, Any]:
     """``config`` with the setting of a dotted key.
 
     ``new`` says what need not be there: nothing, the key in the last mapping, or the mappings on the way to it as well.
@@ -130,31 +169,28 @@ def set_value(
         if is_missing and (new == "path" or (new == "key" and place == len(parts))):
             break
         node = _child(config, node, part, key)
-    return _put(config, parts, value, source)
+    return _put(config, parts, value)
 
 
-def _put(node: Mapping[str, Any], path: Sequence[str], value: Any, source: str) -> Settings:
+def _put(node: Mapping[str, Any], path: Sequence[str], value: Any) -> dict[str, Any]:
     """``node`` with a value at ``path``. Another ``name`` alone leaves the parameters beside it, as with Hydra."""
     first, *rest = path
-    if not rest:
-        return merge(node, {first: value}, source)
-    changed = Settings(node, sources_of(node))
-    changed[first] = _put(node.get(first) or {}, rest, value, source)
-    return changed
+    return {**node, first: _put(node.get(first) or {}, rest, value)} if rest else merge(node, {first: value})
 
 
-def without(config: Settings, key: str) -> Settings:
+def without(config: Mapping[str, Any], key: str) -> dict[str, Any]:
     """``config`` without the setting of a dotted key. `ConfigError` if it has no such key."""
-    node: Any = (config := copy.deepcopy(config))
+    changed = copy.deepcopy(dict(config))
+    node: Any = changed
     *parents, last = key.split(".")
     for part in parents:
         node = _child(config, node, part, key)
     _child(config, node, last, key)
     del node[last]
-    return config
+    return changed
 
 
-def _child(config: Settings, node: Any, part: str, key: str) -> Any:
+def _child(config: Mapping[str, Any], node: Any, part: str, key: str) -> Any:
     """The value called ``part`` of a mapping in ``config``, on the way to the dotted ``key``."""
     if isinstance(node, Mapping) and part in node:
         return node[part]
@@ -167,45 +203,35 @@ def _child(config: Settings, node: Any, part: str, key: str) -> Any:
     )
 
 
+def _paths(node: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    """The paths of all keys, ``train`` and ``train.lr``."""
+    for key, value in node.items():
+        yield f"{prefix}{key}"
+        if isinstance(value, Mapping):
+            yield from _paths(value, f"{prefix}{key}.")
+
+
 def with_dataset_options(
-    plain: Settings, given: Mapping[str, Any]
-) -> tuple[Settings, dict[str, tuple[Any, Any]]]:
+    plain: Mapping[str, Any], given: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, tuple[Any, Any]]]:
     """A configuration with other options of its data set, and those that differ: key -> (value before, new value).
 
     An option need not be in the data set's file. One that has its value already changes nothing. Errors as `get` and
     `parse` of ``datasets.core.registry``.
     """
     dataset, changed = with_options(plain["dataset"], given)
-    before = plain["dataset"]
-    options = Settings(dataset["options"], sources_of(before["options"]))
-    options.sources |= dict.fromkeys(changed, COMMAND_LINE)
-    config = Settings(plain, plain.sources)
-    config["dataset"] = Settings(dataset | {"options": options}, sources_of(before))
-    return config, changed
+    return {**plain, "dataset": dataset}, changed
 
 
-def _paths(node: Mapping[str, Any], prefix: str = "") -> list[str]:
-    """The paths of all keys, ``train`` and ``train.lr``."""
-    paths = []
-    for key, value in node.items():
-        paths.append(f"{prefix}{key}")
-        if isinstance(value, Mapping):
-            paths += _paths(value, f"{prefix}{key}.")
-    return paths
-
-
-def with_selection(plain: Mapping[str, Any]) -> Settings:
+def with_selection(plain: Mapping[str, Any]) -> dict[str, Any]:
     """A configuration in which the selection ``auto`` has become the method's own or uniform."""
     method, selection = plain.get("method"), plain.get("selection")
     if not isinstance(method, Mapping) or not isinstance(selection, Mapping):
         raise ConfigError(
             f"method, selection: got {method!r}, {selection!r}; expected files of conf/method and conf/selection."
         )
-    config = Settings(plain, sources_of(plain))
-    if selection.get("name") == "auto":
-        uniform = Settings({"name": "uniform"}, sources_of(selection))
-        config["selection"] = method.get("selection") or uniform
-    return config
+    is_auto = selection.get("name") == "auto"
+    return {**plain, "selection": (method.get("selection") or {"name": "uniform"}) if is_auto else selection}
 
 
 def resolve(plain: Mapping[str, Any]) -> RunConfig:
@@ -213,27 +239,4 @@ def resolve(plain: Mapping[str, Any]) -> RunConfig:
 
     Raises :class:`ConfigError` with one message that names every wrong key, its value and what is expected.
     """
-    values = {
-        key: value for key, value in with_selection(plain).items() if key not in ("launcher", "tracking")
-    }
-    return validate(RunConfig, values, after=" Set it on the command line or in conf/.")
-
-
-def as_yaml(settings: Mapping[str, Any], comments: Mapping[str, str], prefix: str = "") -> Iterator[str]:
-    """Lines of YAML with a comment behind each value that has one. ``comments``: dotted key -> text."""
-    indent = "  " * prefix.count(".")
-    for key, value in settings.items():
-        comment = f"  # {comments[prefix + key]}" if comments.get(prefix + key) else ""
-        if isinstance(value, Mapping) and value:
-            yield f"{indent}{key}:{comment}"
-            yield from as_yaml(value, comments, f"{prefix}{key}.")
-        else:
-            text = yaml.safe_dump([value], default_flow_style=True, width=math.inf).strip()[1:-1]
-            yield f"{indent}{key}: {text}{comment}"
-
-
-def explained_yaml(plain: Mapping[str, Any]) -> str:
-    """A configuration as YAML; the comment behind each value says what set it."""
-    config = with_selection(plain)
-    files = {group: f"chosen: {source}" for group in GROUPS if (source := config.sources.get(group))}
-    return "\n".join(as_yaml(config, files | {setting.key: setting.source for setting in explain(config)}))
+    return validate(RunConfig, with_selection(plain), after=" Set it on the command line or in conf/.")

@@ -22,7 +22,6 @@ from pydantic import (
 )
 from pydantic.fields import FieldInfo
 
-from benchmark.config.merge import Settings
 from benchmark.config.schedules import learning_rate
 from benchmark.errors import ConfigError, wrong
 
@@ -281,15 +280,14 @@ class RunConfig(_Node):
         return f"{self.name}/seed{self.seed}"
 
 
-def defaults(model: type[BaseModel] = RunConfig) -> Settings:
+def defaults(model: type[BaseModel] = RunConfig) -> dict[str, Any]:
     """The defaults of a schema, nested."""
-    values = Settings()
+    values: dict[str, Any] = {}
     for name, field in model.model_fields.items():
         if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
             values[name] = defaults(field.annotation)
         elif not field.is_required():
             values[name] = field.default
-            values.sources[name] = "default"
     return values
 
 

@@ -3,10 +3,10 @@
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from typing import Any
 
 from benchmark.config.compose import (
-    COMMAND_LINE,
     compose,
     group_names,
     load_group,
@@ -14,8 +14,8 @@ from benchmark.config.compose import (
     set_value,
     with_dataset_options,
 )
-from benchmark.config.merge import Settings, sources_of
-from benchmark.config.schema import RunConfig
+from benchmark.config.merge import flat, merge
+from benchmark.config.schema import IDENTITY, RunConfig
 from benchmark.errors import ConfigError, wrong
 from benchmark.experiments.spec import TableSpec
 from benchmark.registry import BrokenFile
@@ -46,7 +46,7 @@ class PlannedCell:
     """One cell of a table, with one run per seed; ``state`` is ``ok`` or says why there are no runs.
 
     ``options``: options of the data set that were changed, key -> (the cell's own value, new value).
-    ``plain``: the composed configuration, whose values know what set them.
+    ``layers``: what sets its settings, in order, where it is set -> settings; the later value wins.
     """
 
     row: str
@@ -55,7 +55,7 @@ class PlannedCell:
     runs: Sequence[RunConfig] = ()
     chosen: TunedValues | None = None
     options: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
-    plain: Settings = field(default_factory=Settings, repr=False, compare=False)
+    layers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, repr=False, compare=False)
 
 
 Cells = dict[tuple[str, str], PlannedCell]
@@ -98,37 +98,40 @@ def plan(
     cells: Cells = {}
     for row, column in itertools.product(spec.rows, spec.run_columns):
         key = (row.key, column.key)
-        settings = spec.cell_settings(*key, preset)
-        if settings is None:
-            cells[key] = PlannedCell(*key, "not in this preset")
-            continue
         tuned = (chosen or {}).get(key)
-        if spec.tuned_only and tuned is None:
-            cells[key] = PlannedCell(*key, "not tuned")
+        layers = spec.layers(*key, preset)
+        if layers is None or (spec.tuned_only and tuned is None):
+            cells[key] = PlannedCell(*key, "not in this preset" if layers is None else "not tuned")
             continue
         cell = PlannedCell(*key, "ok", (), tuned)
         try:
-            plain, options = _composed(preset, settings, extra or {})
-            if tuned is not None:
-                for name, value in tuned.values.items():
-                    source = sources_of(tuned.values).get(name, tuned.source)
-                    plain = set_value(plain, name, value, source, new="key")
-            first = resolve(plain)
+            cells[key] = _with_runs(cell, preset, seeds, layers, extra or {})
         except ValueError as error:
             raise _in_cell(spec, cell, error) from error
-        runs = tuple(with_seed(first, seed) for seed in seeds)
-        cells[key] = replace(cell, runs=runs, options=options, plain=plain)
     return cells
 
 
-def _composed(
-    preset: str, settings: Mapping[str, Any], extra: Mapping[str, Any]
-) -> tuple[Settings, dict[str, tuple[Any, Any]]]:
-    """The configuration of a cell, and the options of its data set that ``extra`` changes."""
+def _with_runs(
+    cell: PlannedCell,
+    preset: str,
+    seeds: Sequence[int],
+    layers: dict[str, dict[str, Any]],
+    extra: Mapping[str, Any],
+) -> PlannedCell:
     others = {key: value for key, value in extra.items() if key != "dataset"}
-    plain = compose(preset, settings, others, source=COMMAND_LINE)
-    given = extra.get("dataset", {}).get("options")
-    return with_dataset_options(plain, given) if given else (plain, {})
+    plain = compose(preset, reduce(merge, layers.values(), {}), others)
+    layers = {f"conf/preset/{preset}.yaml": load_group("preset", preset), **layers}
+    options: dict[str, tuple[Any, Any]] = {}
+    if given := extra.get("dataset", {}).get("options"):
+        plain, options = with_dataset_options(plain, given)
+        layers["command line"] = {"dataset": {"options": dict(given)}}
+    if cell.chosen is not None:
+        for name, value in cell.chosen.values.items():
+            plain = set_value(plain, name, value, new="key")
+        layers[f"tuned ({cell.chosen.source})"] = dict(cell.chosen.values)
+    first = resolve(plain)
+    runs = tuple(with_seed(first, seed) for seed in seeds)
+    return replace(cell, runs=runs, options=options, layers=layers)
 
 
 def check(spec: TableSpec, cells: Cells) -> None:
@@ -154,9 +157,15 @@ def _in_cell(spec: TableSpec, cell: PlannedCell, error: ValueError) -> ConfigErr
 def with_seed(config: RunConfig, seed: int) -> RunConfig:
     """The same configuration with another seed. The hash is copied, as it does not depend on the seed."""
     twin = config.model_copy(update={"seed": seed})
-    twin.__dict__["hash"] = config.hash
-    twin.__dict__["label"] = config.label
+    twin.__dict__.update(hash=config.hash, label=config.label)
     return twin
+
+
+def settings_of(cell: PlannedCell) -> list[tuple[str, Any, str]]:
+    """(dotted key, value, the layer that sets it) of a cell with runs; no layer for defaults and files of groups."""
+    set_in = {key: name for name, layer in cell.layers.items() for key, _ in flat(layer)}
+    config = cell.runs[0].model_dump(mode="json", include=set(IDENTITY))
+    return [(key, value, set_in.get(key, "")) for key, value in flat(config)]
 
 
 def unique_runs(plans: Sequence[Cells]) -> dict[str, RunConfig]:

@@ -11,8 +11,8 @@ from pydantic import AfterValidator, ConfigDict, Field, PositiveInt, ValidationI
 from benchmark.config.compose import load_group
 from benchmark.config.files import FileModel
 from benchmark.config.schema import PathsConfig, RuntimeConfig, declared
-from benchmark.errors import ConfigError
-from benchmark.experiments.plan import Cells, plan
+from benchmark.errors import ConfigError, wrong
+from benchmark.experiments.plan import Cells, PlannedCell, plan
 from benchmark.experiments.spec import TableSpec, matching
 from benchmark.experiments.tables import NoTable, find_specs, spec_called
 from benchmark.experiments.tuning import TunedFolder
@@ -137,6 +137,27 @@ def plan_cells(
     tuned = TunedFolder.of(query.tuned, query.results).load(whole, query.preset)
     extra = {**(extra or {}), "dataset": {"options": query.dataset_options}}
     return plan(part, query.preset, seeds, extra, tuned)
+
+
+class ShowOptions(TableChoice):
+    """Options of `find_cell`."""
+
+    row: str = Field("", title="KEY", description="key of the row")
+    column: str = Field("", title="KEY", description="key of the column")
+
+
+def find_cell(options: ShowOptions) -> PlannedCell:
+    """One cell of one table; `ConfigError` if several tables fit, or it has no runs in the preset."""
+    tables = find_tables(options)
+    if len(tables) > 1:
+        names = ", ".join(spec.name for spec in tables)
+        expected = f"one of {names} (paper and table, or name, choose it)"
+        raise ConfigError(wrong("show", f"{len(tables)} tables", expected))
+    spec = tables[0].cut([options.row], [options.column])
+    ((_, cell),) = plan_cells(tables[0], spec, options).items()
+    if not cell.runs:
+        raise ConfigError(wrong("preset", options.preset, f"one in which column {cell.column} has runs"))
+    return cell
 
 
 def whole_tables(query: TableChoice) -> list[TableSpec]:

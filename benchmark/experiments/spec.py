@@ -5,7 +5,7 @@ One YAML file of ``conf/table`` is one `TableSpec`. Nothing here trains or reads
 
 from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import Annotated, Any, TypeVar
 
 from pydantic import (
@@ -20,7 +20,7 @@ from pydantic import (
 
 from benchmark.config.compose import group_names
 from benchmark.config.files import FileModel
-from benchmark.config.merge import OpenSettings, Settings, merge, sources_of
+from benchmark.config.merge import merge
 from benchmark.config.schema import GROUPS
 from benchmark.errors import ConfigError, nearest, wrong
 from benchmark.experiments.metrics import METRICS, Metric, WhichRound
@@ -53,7 +53,7 @@ def _one_or_more(value: Any) -> Any:
     return (value,) if isinstance(value, str) else (value or ())
 
 
-Part = OpenSettings | None
+Part = dict[str, Any] | None
 
 
 def _setting(key: str) -> Any:
@@ -80,11 +80,8 @@ class WithSettings(FileModel):
         """``method: fedprox`` is short for ``method: {name: fedprox}``."""
         if not isinstance(values, Mapping):
             return values
-        names = {key: values[key] for key in GROUPS if isinstance(values.get(key), str)}
-        sources = sources_of(values)
-        return {**values} | {
-            key: Settings({"name": name}, {"name": sources.get(key, "")}) for key, name in names.items()
-        }
+        names = {key: {"name": values[key]} for key in GROUPS if isinstance(values.get(key), str)}
+        return {**values, **names}
 
     @cached_property
     def settings(self) -> dict[str, Any]:
@@ -326,13 +323,10 @@ class TableSpec(FileModel):
             raise ConfigError(f"table {self.name}: {wrong(what, key, expected, known=known)}")
         return known[key]
 
-    def cell_settings(self, row: str, column: str, preset: str) -> Settings | None:
-        """Settings of one cell on top of the preset's file; None if the column is not in this preset.
+    def layers(self, row: str, column: str, preset: str) -> dict[str, dict[str, Any]] | None:
+        """What sets the settings of a cell on top of the preset's file, in order: where it is set -> settings.
 
-        Groups come as ``{name: ...}``.
-
-        Raises:
-            ConfigError: Unknown row, column or preset, or a column that is an average and has no runs of its own.
+        None if the column is not in this preset. Groups come as ``{name: ...}``. `ConfigError` for an average.
         """
         of_row, of_column = self.row(row), self.column(column)
         self.check_preset(preset)
@@ -342,11 +336,17 @@ class TableSpec(FileModel):
             )
         if preset not in (of_column.presets or self.presets):
             return None
-        merged = Settings()
-        for part in (*self.overrides, of_column, of_row):
-            if not isinstance(part, Override) or part.matches(row, column, preset):
-                merged = merge(merged, part.settings)
-        return merged
+        matching_ones = {
+            f"override {number} of table {self.name}": entry.settings
+            for number, entry in enumerate(self.overrides, start=1)
+            if entry.matches(row, column, preset)
+        }
+        return matching_ones | {f"column {column}": of_column.settings, f"row {row}": of_row.settings}
+
+    def cell_settings(self, row: str, column: str, preset: str) -> dict[str, Any] | None:
+        """The `layers` of one cell on top of each other."""
+        layers = self.layers(row, column, preset)
+        return None if layers is None else reduce(merge, layers.values(), dict[str, Any]())
 
     def column_note(self, column: str, preset: str) -> str:
         """What differs from the paper in a column, in all rows."""

@@ -1,47 +1,70 @@
-"""A sweep as a table: a row for each combination of the swept settings, with its seeds in one cell."""
+"""A sweep: every combination of values of settings, and as a table a row for each, with its seeds in one cell."""
 
 import hashlib
+import itertools
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from benchmark.config.merge import Settings
+from benchmark.config.compose import configured, resolve
 from benchmark.config.schema import RunConfig
+from benchmark.errors import ConfigError, UserError
 from benchmark.experiments.plan import Cells, PlannedCell
 from benchmark.experiments.spec import Column, Row, TableSpec
+from benchmark.runs.listing import as_text
 
 COLUMN = "result"
 METRIC = "accuracy"
 
+Axes = Mapping[str, Sequence[Any]]
+"""Dotted key -> its values; a key with several is swept. Keys as of `benchmark.config.compose.configured`."""
+
 
 @dataclass(frozen=True)
 class SweptRun:
-    """A run of a sweep.
-
-    ``values``: what it has of the swept settings, dotted key -> value as a text. ``plain``: its composed configuration,
-    whose values know what set them.
-    """
+    """A run of a sweep. ``values``: what it has of the swept settings, dotted key -> value as a text."""
 
     values: Mapping[str, str]
     config: RunConfig
-    plain: Settings
 
     @property
     def row(self) -> str:
         """The swept values without the seed: ``method=fedprox train.lr=0.1``."""
-        return " ".join(f"{key}={value}" for key, value in self.values.items() if key != "seed") or "all"
+        return _words({key: value for key, value in self.values.items() if key != "seed"}) or "all"
 
     @property
     def name(self) -> str:
         """The swept values, for messages."""
-        return " ".join(f"{key}={value}" for key, value in self.values.items()) or self.config.key
+        return _words(self.values) or self.config.key
+
+
+def _words(values: Mapping[str, str]) -> str:
+    return " ".join(f"{key}={value}" for key, value in values.items())
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """The runs of ``run -m``."""
+    """The runs of a sweep, and what was swept."""
 
+    axes: Axes
     runs: Sequence[SweptRun]
+
+    @classmethod
+    def of(cls, axes: Axes) -> "Sweep":
+        """All combinations, in the order of the keys; the last key changes fastest.
+
+        `ConfigError` for an unknown key or name (with the nearest), or a value that is not allowed.
+        """
+        runs = []
+        for point in itertools.product(*axes.values()):
+            settings = dict(zip(axes, point, strict=True))
+            values = {key: as_text(value) for key, value in settings.items() if len(axes[key]) > 1}
+            try:
+                runs.append(SweptRun(values, resolve(configured(settings))))
+            except UserError as error:
+                raise ConfigError(f"{_words(values)}: {error}" if values else str(error)) from error
+        return cls(axes, runs)
 
     @property
     def keys(self) -> list[str]:
@@ -83,8 +106,15 @@ class Sweep:
             ),
             columns=(Column(key=COLUMN, label="Test accuracy"),),
         )
+        settings = {key: values[0] for key, values in self.axes.items() if len(values) == 1}
         cells = {
-            (row, COLUMN): PlannedCell(row, COLUMN, "ok", [run.config for run in runs], plain=runs[0].plain)
+            (row, COLUMN): PlannedCell(
+                row,
+                COLUMN,
+                "ok",
+                [run.config for run in runs],
+                layers={"all runs": settings, "this row": dict(runs[0].values)},
+            )
             for row, runs in rows.items()
         }
         return spec, cells

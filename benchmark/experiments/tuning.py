@@ -1,26 +1,24 @@
-"""Grid search: the grid of a method, the choice among its points, and the file of chosen values.
+"""Tuning: what is tried in each cell, the choice among it, and the file of chosen values.
 
-``conf/tune/<method>.yaml`` holds the grid. Points are compared by their results on a validation split that is held out
-of the clients' training data, never by test results. ``results/tuned/<preset>/<table>.yaml`` holds the chosen values of
-each cell and the results of all points; runs of tables take the values from there.
+``conf/tune/<method>.yaml`` holds the grid of a method. Trials are compared by their results on a validation split that
+is held out of the clients' training data, never by test results. ``results/tuned/<preset>/<table>.yaml`` holds the
+chosen values of each cell and the results of all trials; runs of tables take the values from there.
 """
 
 import itertools
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import yaml
-from pydantic import BeforeValidator, Field, PositiveInt, field_validator
+from pydantic import BeforeValidator, ConfigDict, Field, PositiveInt, field_validator
 
 from benchmark.config.files import FileModel, read_model, shown_path
-from benchmark.config.merge import KeepSources
 from benchmark.errors import ConfigError, wrong
-from benchmark.experiments.metrics import METRICS
 from benchmark.experiments.plan import TunedValues
 from benchmark.experiments.spec import TableSpec
 from benchmark.paths import CONF, ROOT, conf_file, conf_files
@@ -139,42 +137,36 @@ def load_grid(method: str, folder: Path | None = None) -> SearchGrid:
 
 
 class Point(FileModel):
-    """The result of one point of a grid in one cell.
+    """The result of one trial in one cell.
 
     Attributes:
         values: Dotted name of a setting -> value.
         validation: Mean over the seeds of the metric on the validation split (accuracies are fractions); null if a run
             diverged or collapsed.
         diverged: Number of runs that diverged or collapsed.
-        over_columns: Mean of ``validation`` over the columns that share their values; null if one has none.
         runs: Folders of the runs.
         cpu_seconds: Their seconds times their threads.
     """
 
+    model_config = ConfigDict(extra="ignore")  # files of earlier versions say more
+
     values: Values
     validation: float | None = None
     diverged: int = 0
-    over_columns: float | None = None
     runs: tuple[str, ...] = ()
     cpu_seconds: float | None = None
 
 
-def _mean(values: Sequence[float | None]) -> float | None:
-    """The mean, or None if a value is missing."""
-    numbers = [value for value in values if value is not None]
-    return math.fsum(numbers) / len(numbers) if numbers and len(numbers) == len(values) else None
-
-
 def point(values: Values, reached: Sequence[float | None], runs: Sequence[str] = ()) -> Point:
     """The point for the validation values of its runs, one per seed; None or NaN for one that failed."""
-    good = [value if value is not None and math.isfinite(value) else None for value in reached]
-    return Point(values=values, validation=_mean(good), diverged=good.count(None), runs=tuple(runs))
+    good = [value for value in reached if value is not None and math.isfinite(value)]
+    mean = math.fsum(good) / len(good) if good and len(good) == len(reached) else None
+    return Point(values=values, validation=mean, diverged=len(reached) - len(good), runs=tuple(runs))
 
 
-def best(points: Sequence[Point], higher_is_better: bool, by_row: bool) -> int | None:
-    """Index of the best point, the first of equal ones, in its cell or over columns; None if all have diverged."""
-    values = [point.over_columns if by_row else point.validation for point in points]
-    scored = {index: value for index, value in enumerate(values) if value is not None}
+def best(points: Sequence[Point], higher_is_better: bool) -> int | None:
+    """Index of the best point, the first of equal ones; None if all have diverged."""
+    scored = {index: point.validation for index, point in enumerate(points) if point.validation is not None}
     choose = max if higher_is_better else min
     return choose(scored, key=scored.__getitem__, default=None)
 
@@ -186,15 +178,6 @@ def at_edge(points: Sequence[Point], chosen: Values) -> tuple[str, ...]:
     return tuple(key for key, v in numbers.items() if len(v) > 2 and chosen[key] in (v[0], v[-1]))
 
 
-def shared(columns: Sequence[Sequence[Point]]) -> list[list[Point]]:
-    """Points of several columns, all in the order of the grid, with their mean over the columns."""
-    means = [_mean([point.validation for point in several]) for several in zip(*columns, strict=True)]
-    return [
-        [point.model_copy(update={"over_columns": mean}) for point, mean in zip(points, means, strict=True)]
-        for points in columns
-    ]
-
-
 class TunedCell(FileModel):
     """The chosen values of one cell, and the runs that chose them.
 
@@ -204,38 +187,25 @@ class TunedCell(FileModel):
         metric, which_round: What was compared.
         split: Share of every client's training data that was held out.
         seeds: Number of seeds.
-        share: ``column`` if the cell has its own choice, ``row`` if ``columns`` were chosen for together.
-        columns: Those columns. A column that is not one of them took their choice and has no ``grid``.
+        columns: Columns by whose mean the values were chosen (files of earlier versions); otherwise the cell alone.
         command, commit: The search, and the version of the code.
         at_edge: Settings whose chosen number is at an edge of the grid.
         grid: All points.
     """
 
+    model_config = ConfigDict(extra="ignore")
+
     method: str
-    chosen: Annotated[Values, KeepSources] = Field(min_length=1)
+    chosen: Values = Field(min_length=1)
     metric: str
     which_round: str
     split: float = Field(gt=0, lt=1)
     seeds: PositiveInt
-    share: Literal["column", "row"] = "column"
     columns: tuple[str, ...] = ()
     command: str = ""
     commit: str = ""
     at_edge: tuple[str, ...] = ()
     grid: tuple[Point, ...] = ()
-
-    def problem(self, others: Iterable["TunedCell"]) -> str:
-        """What contradicts the choice: its own trials, or those of the ``others`` of its row whose choice it took."""
-        donors = [self] if self.grid else [cell for cell in others if cell.columns == self.columns]
-        searched = [cell for cell in donors if cell.grid]
-        best_of = []
-        for cell in searched:
-            number = best(cell.grid, METRICS[cell.metric].higher_is_better, cell.share == "row")
-            best_of += [] if number is None else [cell.grid[number].values]
-        if not searched or self.chosen in best_of:
-            return ""
-        expected = f"the best of its trials, {' or '.join(map(str, best_of)) or 'none of which has ended'}"
-        return wrong("chosen", self.chosen, expected)
 
 
 class TunedTable(FileModel):
@@ -297,8 +267,6 @@ class TunedFolder:
             for column, cell in cells.items():
                 try:
                     _check_cell(spec, row, column, cell)
-                    if problem := cell.problem(cells.values()):
-                        raise ConfigError(f"column {column}: {problem}")
                 except ConfigError as error:
                     said = f"row {row}: {error} Delete the entry, or set tuned=off."
                     raise ConfigError(f"tuned file {path}: {said}") from error

@@ -19,7 +19,7 @@ def critical_difference(request: Request) -> Drawing:
     """Mean rank of every method whose runs have all ended, best on top; lines: 95 % interval; bars: no difference."""
     values, incomplete = board(collect(request.runs, request.preset, request.cells, request.index))
     if values.shape[1] < 2:
-        raise request.error("fewer than two methods have all their runs; nothing to rank.")
+        raise request.nothing("fewer than two methods have all their runs; nothing to rank.")
     ranks = ranking(values)
     remarks = [
         f"Dots: mean rank over {ranks.blocks} columns; lines: 95 % bootstrap interval. Bars join "
@@ -51,7 +51,7 @@ def resources(request: Request) -> Drawing:
     spec = request.runs
     measured = costs.measure(spec, request.cells, int(request.option("repeats", 3)))
     if measured.empty:
-        raise request.error("none of its methods can run; nothing to draw.")
+        raise request.nothing("none of its methods can run; nothing to draw.")
     first = spec.rows[0].label
     over = measured.set_index(["column", "method"])[["held", "seconds"]]
     over = over / over.xs(first, level="method").reindex(over.index, level="column")

@@ -69,7 +69,7 @@ def selected_clients(request: Request) -> Drawing:
     every = [(row, column, request.done(row, column)) for row in spec.rows for column in spec.run_columns]
     cells = [cell for cell in every if cell[2]]
     if not cells:
-        raise request.error("no run of it is done; nothing to draw.")
+        raise request.nothing("no run of it is done; nothing to draw.")
     figure, axes = panels(-(-len(cells) // 2), min(2, len(cells)), width=5.0, height=4.2)
     for unused in axes[len(cells) :]:
         unused.set_visible(False)

@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from benchmark.config.schema import RunConfig
-from benchmark.errors import ConfigError, wrong
+from benchmark.errors import ConfigError, NothingToDraw, wrong
 from benchmark.experiments.figures import FigureSpec
 from benchmark.experiments.plan import Cells
 from benchmark.experiments.spec import Column, Row, TableSpec
@@ -70,6 +70,10 @@ class Request:
         """A `ConfigError` about this figure."""
         return ConfigError(f"figure {self.spec.name}: {text}")
 
+    def nothing(self, text: str) -> NothingToDraw:
+        """The error that leaves this figure out."""
+        return NothingToDraw(f"figure {self.spec.name}: {text}")
+
     @property
     def runs(self) -> TableSpec:
         """The table whose runs are drawn; `ConfigError` if the figure has none."""
@@ -102,9 +106,9 @@ class Request:
                 yield from ((row, column, run) for run in self.done(row, column))
 
     def frame(self, rows: Sequence[tuple[Any, ...]], columns: Sequence[str]) -> pd.DataFrame:
-        """The numbers of finished runs; `ConfigError` if there are none."""
+        """The numbers of finished runs; `NothingToDraw` if there are none."""
         if not rows:
-            raise self.error("no run with such numbers is done; nothing to draw.")
+            raise self.nothing("no run with such numbers is done; nothing to draw.")
         return pd.DataFrame(rows, columns=list(columns))
 
     def final(self, run: RunConfig, split: str) -> Mapping[str, float]:

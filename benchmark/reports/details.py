@@ -12,13 +12,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from benchmark.config.compose import with_selection
-from benchmark.config.merge import explain
 from benchmark.config.schema import IDENTITY, RunConfig
 from benchmark.engine.records import Record
 from benchmark.errors import StorageError
 from benchmark.experiments.metrics import METRICS
-from benchmark.experiments.plan import Cells
+from benchmark.experiments.plan import Cells, settings_of
 from benchmark.experiments.selection import TableQuery
 from benchmark.experiments.spec import TableSpec
 from benchmark.experiments.tuning import COMMITTED, TunedFolder
@@ -88,7 +86,7 @@ class Details:
                 content["baseline"] = baseline.label
                 content["config"] = differences(planned.runs[0], cells[baseline.key, column].runs[0])
                 content["tuned"] = planned.chosen.source if planned.chosen else ""
-                content["sources"] = list(explain(with_selection(planned.plain)))
+                content["sources"] = settings_of(planned)
                 words = _environment(content["runs"])
             repeats = command if spec.paper == "sweep" else self.command(spec, result, words)
             content |= {"command": repeats, "complete": result.complete}

@@ -1,11 +1,11 @@
-"""What comes of a sweep: ``results/sweeps/<name>/``, its table, a picture, and the words that repeat it."""
+"""What comes of a sweep: ``results/sweeps/<name>/``, its table, a picture, and what was swept."""
 
 import contextlib
 import io
 import json
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from matplotlib.figure import Figure
 
@@ -19,12 +19,15 @@ from benchmark.runs.files import write_with_folder
 from benchmark.runs.folder import ResultsFolder
 from benchmark.runs.index import RunIndex
 
-WORDS = "words.json"
-"""The words behind ``run -m``."""
+SWEPT = "sweep.json"
+"""The values of each setting, and the command that repeats the sweep."""
 
 
-def write_sweep(sweep: Sweep, words: Sequence[str], index: RunIndex) -> tuple[Table, str]:
-    """Write the table of a sweep and, if one number was swept, the metric against it; the table, and where it is."""
+def write_sweep(sweep: Sweep, command: str, index: RunIndex) -> tuple[Table, str]:
+    """Write the table of a sweep and, if one number was swept, the metric against it; the table, and where it is.
+
+    ``command`` repeats the sweep.
+    """
     spec, cells = sweep.table()
     (preset,) = spec.presets
     results = collect(spec, preset, cells, index)
@@ -32,7 +35,8 @@ def write_sweep(sweep: Sweep, words: Sequence[str], index: RunIndex) -> tuple[Ta
     table = as_table(results)
     table = replace(table, blocks=tuple(replace(block, head="Setting") for block in table.blocks))
     where = write(table, folder)
-    write_with_folder(folder / WORDS, json.dumps({"words": list(words)}).encode(), durable=False)
+    swept = json.dumps({"axes": sweep.axes, "command": command}, default=str)
+    write_with_folder(folder / SWEPT, swept.encode(), durable=False)
     if sweep.numbers:
         picture = folder / f"{sweep.name}.png"
         write_with_folder(picture, _picture(sweep, results), durable=False)
@@ -45,13 +49,14 @@ def sweep_folder(results: ResultsFolder, name: str) -> Path:
     return results.root / "sweeps" / name
 
 
-def read_words(results: ResultsFolder) -> list[list[str]]:
-    """The words of all sweeps of a results folder; a damaged file counts as none."""
-    words = []
-    for path in sorted((results.root / "sweeps").glob(f"*/{WORDS}")):
+def read_sweeps(results: ResultsFolder) -> list[tuple[dict[str, list[Any]], str]]:
+    """What was swept in a results folder, and the commands; a damaged file counts as none."""
+    found = []
+    for path in sorted((results.root / "sweeps").glob(f"*/{SWEPT}")):
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            words.append(json.loads(path.read_bytes())["words"])
-    return words
+            swept = json.loads(path.read_bytes())
+            found.append((swept["axes"], swept["command"]))
+    return found
 
 
 def _picture(sweep: Sweep, results: TableResults) -> bytes:

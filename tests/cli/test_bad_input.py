@@ -16,7 +16,7 @@ from tiny_runs import carry_out, tiny
 
 from benchmark.runs.folder import ResultsFolder
 
-SHOW = ("partition", "show", *(word.removeprefix("+") for word in FAKE_RUN[1:-2]))
+SHOW = ("data", "partition", *(word.removeprefix("+") for word in FAKE_RUN[1:-2]))
 
 
 @pytest.fixture(scope="module")
@@ -47,43 +47,7 @@ def refused(refusal: Any, finished: Path) -> Iterator[Callable[..., str]]:
 # Values ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("words", "named"),
-    [
-        ("train.augment=flip", "augment flip"),
-        ("train.clients_per_round=5", "train.clients_per_round: 5 4"),
-        ("partition.clients=97", "97 96"),
-        ("partition.seed=x", "partition.seed: 'x'"),
-        ("dataset.train_per_class=25", "dataset.train_per_class: 25 24"),
-        ("method=fedavgm method.server.optimizer.beta=2", "method.server.optimizer.beta: 2"),
-        ("method=fedavgm method.server.optimizer.name=add", "optimizer.beta:"),
-    ],
-)  # fmt: skip
-def test_values(refused: Any, words: str, named: str) -> None:
-    refused([*FAKE_RUN, *words.split()], *named.split())
-
-
 # Partitions that cannot be -----------------------------------------------------------------------------------------
-
-PARTITIONS = [
-    ("partition=pcdd partition.clients=2 partition.classes_per_client=1", "2 clients 4 classes partition.clients"),
-    ("partition=pcdd partition.classes_per_client=5", "partition.classes_per_client 5 4"),
-    ("partition=dirichlet partition.min_size=50", "min_size"),
-    ("partition=natural", "natural source"),
-    ("partition=interaction", "interaction attribute"),
-    ("dataset.options.attributes=2 partition=interaction", "2 4"),
-    ("dataset.options.attributes=2 partition=interaction partition.distribution=cmnist_gcs", "'cmnist_gsc'"),
-    # Table 6 of FedDiverse, cmnist_gsc: in all clients together 1760 samples of class 0 with attribute 0;
-    # 96 fake samples are 24 in each of the 4 cells.
-    ("dataset.options.classes=2 dataset.options.attributes=2 partition=interaction", "(class0) (attribute0) 1760 24 3"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("words", "named"), PARTITIONS)
-def test_partitions_that_cannot_be(refused: Any, words: str, named: str) -> None:
-    data = [word for word in FAKE_RUN[1:5] if f"{word.partition('=')[0].removeprefix('+')}=" not in words]
-    for command in (["run"], ["partition", "show"]):
-        refused([*command, *(word.removeprefix("+") for word in data), *words.split()], *named.split())
 
 
 # Raw data ----------------------------------------------------------------------------------------------------------

@@ -41,12 +41,12 @@ def test_list(cli: Any) -> None:
 def test_usage(cli: Any) -> None:
     code, out, _ = cli("--help")
     assert code == 0
-    for command in ("run", "table", "status", "list", "data", "partition"):
+    for command in ("run", "table", "status", "list", "data", "export"):
         assert f"\n  {command} " in out
     assert cli() == (2, out, "")
 
 
-@pytest.mark.parametrize("command", [*COMMANDS, "data prepare", "analyse curves", "partition show"])
+@pytest.mark.parametrize("command", [*COMMANDS, "data prepare", "data partition"])
 def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     try:
         code = main([*command.split(), "--help"])
@@ -67,7 +67,7 @@ def test_commands_of_earlier_versions_name_what_takes_their_place(refusal: Any, 
 
 def test_the_partition_that_is_shown_is_that_of_the_run(cli: Any) -> None:
     words = [word.removeprefix("+") for word in FAKE_RUN[1:]]
-    code, out, err = cli("partition", "show", *words)
+    code, out, err = cli("data", "partition", *words)
     assert (code, err) == (0, "")
     for part in ("partition iid-", "clients  4", "GCI", "GAI", "GSC", "CCI", "CAI", "CSC"):
         assert part in out
@@ -79,7 +79,7 @@ def test_the_partition_that_is_shown_is_that_of_the_run(cli: Any) -> None:
     lines = [line.split()[3:] for line in out.splitlines()]
     for counts in json.loads(result.read_text())["made"]["clients"]["counts"]:
         assert [str(count or ".") for count in counts] in lines
-    code, out, _ = cli("partition", "show", *words, "seed=3", "out=deep/picture.png")
+    code, out, _ = cli("data", "partition", *words, "seed=3", "out=deep/picture.png")
     assert code == 0 and "seed 3" in out
     assert Path("deep/picture.png").stat().st_size > 1000
 

@@ -8,8 +8,8 @@ from command_line import numbers
 from fake_queue import fake_queue
 from finished_runs import fail, finish
 
-from benchmark.cli.launching import plans_of
 from benchmark.cli.options import parse
+from benchmark.commands.launching import plans_of
 from benchmark.config.schema import RunConfig
 from benchmark.experiments.plan import unique_runs
 from benchmark.experiments.selection import TableQuery
@@ -21,7 +21,7 @@ TABLE = ("name=toy_table1", "seeds=3", "rows=fedavg")
 @pytest.fixture
 def runs(cli: Any, toy: Any) -> list[RunConfig]:
     """The planned runs of `TABLE`."""
-    query = parse(TABLE, "status", TableQuery)
+    query = TableQuery.model_validate(parse(TABLE, "status", TableQuery))
     found = list(unique_runs([cells for _, cells in plans_of(query)]).values())
     assert len(found) == 6
     return found

@@ -6,14 +6,13 @@ from typing import Any, Literal
 import pytest
 from pydantic import Field
 
-from benchmark.cli.launching import run_settings
-from benchmark.cli.options import LauncherOptions, LaunchOptions, group_settings, parse
+from benchmark.cli.options import parse
+from benchmark.commands.options import LaunchOptions, checked, group_settings
 from benchmark.errors import ConfigError
 from benchmark.experiments.selection import RunQuery
-from benchmark.runs.folder import ResultsFolder
 
 
-class Some(LauncherOptions, RunQuery):
+class Some(LaunchOptions, RunQuery):
     """Options of a test."""
 
     share: float = Field(0.1, description="what is held out")
@@ -24,15 +23,17 @@ class Some(LauncherOptions, RunQuery):
 
 
 def test_values_have_the_types_of_the_fields() -> None:
-    words = (
-        "preset=small seeds=3 share=0.5 results=a kind=bars out=b.png launcher=slurm launcher.time=7 --watch"
+    words = "preset=small seeds=3 share=0.5 kind=bars out=b.png launcher=inline launcher.grace=7 --watch"
+    given = checked(Some, parse(words.split(), "some", Some))
+    assert (given.preset, given.seeds, given.share, given.kind, given.out) == (
+        "small",
+        3,
+        0.5,
+        "bars",
+        Path("b.png"),
     )
-    launcher = {"launcher": "slurm", "launcher_settings": {"time": 7}}
-    expected = Some(
-        preset="small", seeds=3, share=0.5, results="a", kind="bars", out="b.png", watch=True, **launcher
-    )
-    assert parse(words.split(), "some", Some) == expected
-    assert parse(["seeds="], "some", Some) == Some(), "a variable of make that is not set"
+    assert (given.launcher, given.launcher_settings, given.watch) == ("inline", {"grace": 7}, True)
+    assert parse(["seeds="], "some", Some) == {}, "a variable of make that is not set"
 
 
 @pytest.mark.parametrize(
@@ -45,14 +46,7 @@ def test_values_have_the_types_of_the_fields() -> None:
 )
 def test_words_that_are_refused(words: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        parse(words.split(), "some", Some)
-
-
-@pytest.mark.parametrize(("words", "graphs"), [([], False), (["cuda_graphs=true"], True)])
-def test_runtime_of_runs(tmp_path: Path, words: list[str], graphs: bool) -> None:
-    options = parse([*words, "threads=2", "device=cuda"], "some", LaunchOptions)
-    runtime = run_settings(ResultsFolder(tmp_path), options)["runtime"]
-    assert runtime == {"threads": 2, "device": "cuda", "stale": "rerun", "cuda_graphs": graphs}
+        checked(Some, parse(words.split(), "some", Some))
 
 
 def test_help(capsys: Any) -> None:

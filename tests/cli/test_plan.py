@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from benchmark.cli.launching import plans_of
+from benchmark.commands.launching import plans_of
 from benchmark.experiments.estimate import Rate, RunBlock, blocks, timed
 from benchmark.experiments.plan import unique_runs
 from benchmark.experiments.selection import TableQuery

@@ -9,11 +9,12 @@ from typing import Any
 import pandas as pd
 import pytest
 import yaml
-from command_line import FAKE_RUN, footprint
+from command_line import FAKE_RUN, configuration, footprint
 
-from benchmark.cli.overrides import configuration, sweep
-from benchmark.cli.run import RoundLines
+from benchmark.cli.grammar import axes_of
+from benchmark.cli.make import RoundLines
 from benchmark.engine.records import Record
+from benchmark.experiments.sweeps import Sweep
 from benchmark.launch.progress import Following
 
 
@@ -42,7 +43,7 @@ def bits(results: str) -> dict[str, tuple[bytes, str]]:
 )
 def test_swept_values(word: str, values: tuple[Any, ...]) -> None:
     """Every combination in the order of the words, the last of which changes fastest."""
-    found = [run.config for run in sweep([word, "train.lr=0.1,0.2"]).runs]
+    found = [run.config for run in Sweep.of(axes_of([word, "train.lr=0.1,0.2"])).runs]
     key = word.partition("=")[0]
     seen = [(run.seed if key == "seed" else run.method["name"], run.train.lr) for run in found]
     assert seen == list(itertools.product(values, (0.1, 0.2)))
@@ -70,12 +71,19 @@ def test_help_and_configuration(cli: Any) -> None:
     assert code == 0
     for group in ("dataset", "partition", "model", "method", "selection", "preset"):
         assert f"\n{group}: " in out
-    for name in ("fedavgm+fedprox", "round_robin", "pcdd", "fashionmnist", "lr: 0.05", "checkpoint_every"):
+    for name in (
+        "fedavgm+fedprox",
+        "round_robin",
+        "pcdd",
+        "fashionmnist",
+        "train.lr=0.05  # learning",
+        "checkpoint_every",
+    ):
         assert name in out
     code, out, _ = cli("run", "train.lr=0.3", "--cfg", "job")
     assert (code, Path("results").exists()) == (0, False)
-    assert "  lr: 0.3  # command line\n" in out and "  rounds: 12  # conf/preset/quick.yaml:4\n" in out
-    assert yaml.safe_load(out)["train"]["clip"] is None
+    train = yaml.safe_load(out)["train"]
+    assert (train["lr"], train["rounds"], train["clip"]) == (0.3, 12, None)
 
 
 # One run ----------------------------------------------------------------------------------------------------------
@@ -156,7 +164,7 @@ def test_lines_of_rounds() -> None:
     lines = RoundLines(lambda: next(clock))
     said: list[str] = []
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("benchmark.cli.run.say", said.append)
+        patched.setattr("benchmark.cli.make.say", said.append)
         lines(2, 6, [])
         lines(3, 6, [Record(3, "train", "all", "loss", 2.0)])
         lines(5, 6, [Record(5, "train", "all", "loss", 1.0), Record(5, "test", "all", "accuracy", 0.5)])

@@ -5,7 +5,7 @@ from typing import Any
 
 from tracked_runs import inspect, of_type, offline_files, wandb_environment  # noqa: F401
 
-from benchmark.cli.options import TrackingOptions, tracking_settings
+from benchmark.commands.options import TrackingOptions, tracking_settings
 from benchmark.tracking import TrackingSettings
 
 OFFLINE = ("tracking=wandb", "tracking.mode=offline")

@@ -1,7 +1,6 @@
 """``tune``: the validation split chooses, the test set cannot, and tables run what was chosen and say so."""
 
 import json
-import re
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -11,7 +10,6 @@ import pytest
 import yaml
 from command_line import numbers
 from finished_runs import finish
-from tiny_runs import FAKE
 from tuned_runs import GRID, Values, config_of, pretend, pretend_grid
 
 from benchmark.engine.records import Record
@@ -80,7 +78,7 @@ def test_validation_decides_where_the_test_set_says_otherwise(cli: Any, nothing_
     assert [point["runs"] for point in cell["grid"]] == [[f"runs/{config_of('iid', mu).key}"] for mu in GRID]
     assert (cell["method"], cell["metric"], cell["split"], cell["seeds"]) == ("fedprox", "accuracy", 0.1, 1)
     assert cell["commit"] == "0123456789ab"
-    assert cell["command"] == "python -m benchmark tune method=fedprox name=toy_table1 rows=prox columns=iid"
+    assert cell["command"] == "python -m benchmark tune name=toy_table1 rows=prox columns=iid method=fedprox"
     assert "0.99" not in FILE.read_text() and "0.7" not in FILE.read_text(), "no test value is written"
 
 
@@ -132,25 +130,9 @@ def test_the_mean_over_seeds_counts_and_a_point_that_diverged_loses(cli: Any, no
     assert (cell["seeds"], cell["commit"]) == (2, "0123456789ab, 0123456789ab with changes")
 
 
-def test_one_choice_for_a_row(cli: Any, searched: None) -> None:
+def test_each_cell_has_its_own_choice(cli: Any, searched: None) -> None:
     assert cli(*PROX).code == 0
     assert chosen() == {"iid": 0.01, "dir": 0.1}
-    code, out, _ = cli(*PROX, "share=row")
-    assert code == 0
-    # Means 0.25, 0.5, 0.55, 0.45.
-    assert chosen() == {"iid": 0.1, "dir": 0.1}
-    assert re.search(r"0\.1 .*30\.00 .*80\.00 .*55\.00 \*", out), out
-    assert out.count("*") == 2, "one mark, and one in the line that explains it"
-    cell = written()["cells"]["prox"]["dir"]
-    assert (cell["share"], cell["columns"]) == ("row", ["iid", "dir"])
-    assert [point["over_columns"] for point in cell["grid"]] == pytest.approx([0.25, 0.5, 0.55, 0.45])
-    assert [point["validation"] for point in cell["grid"]] == [0.3, 0.1, 0.8, 0.5]
-    # A column that is not searched takes the choice.
-    assert cli(*PROX, "columns=iid", "share=row", "apply=*").code == 0
-    assert chosen() == {"iid": 0.01, "dir": 0.01}
-    searched_cell, taken = (written()["cells"]["prox"][column] for column in ("iid", "dir"))
-    assert searched_cell["columns"] == taken["columns"] == ["iid"], "what the choice rests on"
-    assert (len(searched_cell["grid"]), taken["grid"]) == (4, [])
 
 
 @pytest.mark.parametrize("out", ["results/tuned", "committed"])
@@ -167,7 +149,7 @@ def test_cells_that_were_tuned_before_stay(cli: Any, searched: None, out: str) -
 
 @pytest.mark.parametrize("code", [1, 130])
 def test_nothing_is_chosen_from_half_a_grid(cli: Any, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
-    monkeypatch.setattr("benchmark.cli.launching._carry_out", lambda *_: code)
+    monkeypatch.setattr("benchmark.commands.launching._carry_out", lambda *_: code)
     pretend_grid("dir", (0.3, 0.1, 0.8, 0.5), (1, 0, 0, 0))
     for mu in GRID[:3]:
         pretend(config_of("iid", mu), {"validation": {2: 0.5}})
@@ -178,11 +160,6 @@ def test_nothing_is_chosen_from_half_a_grid(cli: Any, monkeypatch: pytest.Monkey
         return
     assert "nothing chosen for prox, iid: runs have not ended, or all have diverged" in answer.err
     assert chosen() == {"dir": 0.1}, "the cell whose grid is complete has its choice"
-    FILE.unlink()
-    answer = cli(*PROX, "share=row")
-    assert (answer.code, FILE.exists()) == (1, False)
-    assert "prox, iid; prox, dir" in answer.err
-    assert answer.out == "", "a mean over the columns that are there would look like a result"
 
 
 @pytest.mark.parametrize(
@@ -248,10 +225,6 @@ def test_a_table_takes_what_was_chosen_and_says_so(cli: Any, searched: None) -> 
     content = written()
     content["cells"]["prox"]["iid"]["chosen"][MU] = 0.5
     FILE.write_text(yaml.safe_dump(content))
-    code, _, err = cli("table", "rows=prox", "seeds=1", "columns=iid")
-    assert code == 2 and "column iid: chosen: got" in err and "expected the best of its trials" in err
-    content["cells"]["prox"]["iid"]["grid"] = []  # a choice without trials, as one that was made by hand
-    FILE.write_text(yaml.safe_dump(content))
     config = config_of("iid", 0.5, split=0.0)
     assert config.method["client"]["fedprox"]["mu"] == 0.5
     for words, said in (
@@ -291,7 +264,7 @@ def test_a_figure_draws_the_tuned_runs_of_its_table(
     monkeypatch.setattr(
         "benchmark.experiments.figures.spec_called", partial(spec_called, folder=tmp_path / "conf")
     )
-    monkeypatch.setattr("benchmark.cli.figure.find_figures", partial(find_figures, folder=figures))
+    monkeypatch.setattr("benchmark.commands.figures.find_figures", partial(find_figures, folder=figures))
     pretend_grid("iid", (0.2, 0.3, 0.9, 0.4), (0, 0, 0, 0))
     assert cli(*PROX, "columns=iid").code == 0
     pretend(config_of("iid", 0.1, split=0.0), {"test": {1: 0.25, 2: 0.75}})
@@ -313,47 +286,6 @@ def test_a_split_that_holds_nothing_out_is_refused(cli: Any, table: Any) -> None
     assert code == 1
     assert "evaluation.validation: got 0.1" in out and "largest client" in out
     assert not FILE.exists()
-
-
-def test_a_cell_that_holds_out_data_itself_is_tuned_on_that_part(
-    cli: Any, table: Any, nothing_runs: None
-) -> None:
-    evaluation = {"every": 1, "validation": 0.25}
-    table(overrides=[{"dataset": FAKE, "train": {"rounds": 2, "batch_size": 8}, "evaluation": evaluation}])
-    for mu in GRID:
-        pretend(config_of("iid", mu, split=0.25), {"validation": {2: mu}})
-        pretend(config_of("iid", mu, split=0.5), {"validation": {2: 1 - mu}})
-    assert cli(*PROX, "columns=iid").code == 0
-    assert (chosen(), written()["cells"]["prox"]["iid"]["split"]) == ({"iid": 1.0}, 0.25)
-    assert cli(*PROX, "columns=iid", "validation=0.5").code == 0
-    assert (chosen(), written()["cells"]["prox"]["iid"]["split"]) == ({"iid": 0.001}, 0.5)
-
-
-LATE = {"key": "late", "label": "Late", "presets": ["small"]}
-
-
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"metric": "dht_error"}, "table toy_table1: metric: got 'dht_error'"),
-        ({"columns": [LATE], "presets": ["quick", "small"]}, "preset quick: no cell to tune: not in this preset"),
-    ],
-)  # fmt: skip
-def test_tables_without_anything_to_tune(
-    refusal: Any, table: Any, changes: dict[str, Any], said: str
-) -> None:
-    table(**changes)
-    refusal(PROX, said)
-
-
-@pytest.mark.parametrize("command", ["table", "status", "tune"])
-def test_a_file_that_does_not_fit_is_refused_before_anything_runs(
-    refusal: Any, nothing_runs: None, command: str
-) -> None:
-    FILE.parent.mkdir(parents=True)
-    FILE.write_text("table: another\npreset: quick\n")
-    words = PROX if command == "tune" else (command, "name=toy_table1")
-    refusal(words, rf"error: tuned file .*{FILE}: table: got 'another'")
 
 
 def test_a_few_trials_of_all_methods(cli: Any, table: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -389,7 +321,3 @@ def test_a_few_trials_of_all_methods(cli: Any, table: Any, monkeypatch: pytest.M
     monkeypatch.setattr("benchmark.launch.launch.carry_out", None)
     assert cli("tune", "trials=6", *words).code == 0
     assert FILE.read_bytes() == before, "nothing is run twice"
-
-
-def test_trials_take_no_method(refusal: Any) -> None:
-    refusal(("tune", "trials=6", "name=toy_table1", "method=fedprox"), "trials: is for all methods")

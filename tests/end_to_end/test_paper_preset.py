@@ -16,8 +16,8 @@ import pytest
 from paper_runs import diagonal, planned
 from raw_trees import WRITERS
 
-from benchmark.cli.launching import run_missing
-from benchmark.cli.options import LaunchOptions
+from benchmark.commands.launching import run_missing
+from benchmark.commands.options import LaunchOptions
 from benchmark.experiments.plan import Cells
 from benchmark.experiments.spec import TableSpec
 from benchmark.experiments.tables import find_specs

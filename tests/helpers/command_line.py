@@ -1,7 +1,7 @@
 """The command line in the process of the tests."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -9,6 +9,9 @@ import pytest
 from tiny_runs import FAKE
 
 from benchmark.__main__ import main
+from benchmark.cli.grammar import settings_of
+from benchmark.config.compose import configured, resolve
+from benchmark.config.schema import RunConfig
 from benchmark.runs.status import RunState
 
 
@@ -49,6 +52,11 @@ def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
         return Answer(code, *capsys.readouterr())
 
     return call
+
+
+def configuration(words: Sequence[str]) -> RunConfig:
+    """The configuration of ``python -m benchmark run WORDS``."""
+    return resolve(configured(settings_of(words)))
 
 
 def footprint(folder: Path) -> dict[str, tuple[int, int, int]]:

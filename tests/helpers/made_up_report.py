@@ -11,7 +11,7 @@ import pytest
 from chromium import Page
 from finished_runs import finish
 
-from benchmark.cli import report
+from benchmark.cli.make import report
 from benchmark.engine.records import Record
 from benchmark.experiments.plan import plan
 from benchmark.experiments.selection import TableQuery, select
@@ -67,7 +67,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tables.mkdir(parents=True)
     for name in (NAME, "fedmr_table1.wide", "fedmr_table2", "overhead"):
         (tables / f"{name}.csv").write_text("selection,seconds\nPOW-D,1.25\n")
-    assert report.main([f"results={folder}", *(f"{key}={value}" for key, value in CHOICE.items())]) == 0
+    assert report([f"results={folder}", *(f"{key}={value}" for key, value in CHOICE.items())]) == 0
     return folder
 
 

@@ -40,7 +40,7 @@ FORKS.set_forkserver_preload(
     [
         "pytest",
         "benchmark.runs.execute",
-        "benchmark.cli.run",
+        "benchmark.cli.make",
         "torch.fx.experimental.symbolic_shapes",  # which the first backward pass imports
         *(
             module.name

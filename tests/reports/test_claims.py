@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 from finished_runs import toy_table
 
-from benchmark.cli import figure, table
+from benchmark.cli.make import figure, table
 from benchmark.errors import ConfigError
 from benchmark.experiments.spec import TableSpec
 from benchmark.experiments.tables import load_spec
@@ -177,7 +177,7 @@ def test_the_commands_take_values(
         f"out={tmp_path / 'out'}",
         f"results={tmp_path / 'results'}",
     ]
-    assert table.main(["name=fedsdc_table1", "show=difference", "base=own", *words]) == 0
+    assert table(["name=fedsdc_table1", "show=difference", "base=own", *words]) == 0
     data = pd.read_csv(tmp_path / "out" / "fedsdc_table1.csv").set_index(["column", "row", "base"])
     assert list(data.loc[("iid", "fedsdc", "fedavgm"), ["difference", "difference_n"]]) == [-0.5, 3]
     assert data.loc[("iid", "fedsdc", "fedadam"), "published_difference"] == 1.23
@@ -187,11 +187,11 @@ def test_the_commands_take_values(
     monkeypatch.setattr(
         "benchmark.paths.CONF_FOLDERS", [ROOT / "results" / "studies" / "forests" / "conf", CONF]
     )
-    assert figure.main(["name=forest_fedsdc_table1", *words]) == 0
+    assert figure(["name=forest_fedsdc_table1", *words]) == 0
     drawn = pd.read_csv(tmp_path / "out" / "forest_fedsdc_table1.csv")
     assert list(drawn[drawn["source"] == "here"]["difference"]) == [-0.5]
     with pytest.raises(ConfigError, match=r"values: .*; expected figures of kind bars or forest"):
-        figure.main(["name=fedsdc_figure4", f"values={tmp_path}"])
+        figure(["name=fedsdc_figure4", f"values={tmp_path}"])
     with pytest.raises(ConfigError, match="base: got 'own'; expected a row of leaderboard"):
-        table.main(["name=leaderboard", "show=difference", "base=own", f"values={tmp_path}"])
+        table(["name=leaderboard", "show=difference", "base=own", f"values={tmp_path}"])
     capsys.readouterr()

@@ -19,8 +19,8 @@ from made_up_report import CHOICE, NAME, PARTITION, fill
 from processes import wait_until
 from selenium.webdriver.common.keys import Keys
 
-from benchmark.cli import report
-from benchmark.cli.report import write_report
+from benchmark.commands import report
+from benchmark.commands.report import write_report
 from benchmark.engine.records import Record
 from benchmark.experiments.plan import plan
 from benchmark.experiments.selection import TableQuery, select
@@ -368,7 +368,9 @@ def test_the_command_of_a_cell_gives_the_same_bits(
     assert text.index('<section id="fedsdc_table2"') < text.index('<details id="others"')
     packed = base64.b64decode(cells["fedsdc_table2/fedsdc_m1/niid1"])
     command = json.loads(zlib.decompress(packed, wbits=-15))["command"]
-    monkeypatch.setattr("benchmark.cli.table.report_of_all", lambda *_: "")  # takes seconds, is not looked at
+    monkeypatch.setattr(
+        "benchmark.commands.tables.report_of_all", lambda *_: ""
+    )  # takes seconds, is not looked at
     program, *words = shlex.split(command.removeprefix("python -m "))
     assert program == "benchmark" and cli(*words, "launcher=inline").code == 0
     first, second = (ResultsFolder(tmp_path / name) for name in ("results", "repeated"))

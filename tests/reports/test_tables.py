@@ -23,7 +23,7 @@ import pytest
 from finished_runs import as_markdown, finish, toy_table
 from markdown_it import MarkdownIt
 
-from benchmark.cli.table import check_show
+from benchmark.commands.tables import check_show
 from benchmark.errors import ConfigError, StorageError
 from benchmark.experiments.metrics import Show
 from benchmark.experiments.plan import plan

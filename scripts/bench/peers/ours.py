@@ -9,7 +9,8 @@ import torch
 from job import ROUNDS, Job
 
 from benchmark.__main__ import main
-from benchmark.cli.overrides import configuration
+from benchmark.cli.grammar import settings_of
+from benchmark.config.compose import configured, resolve
 from benchmark.engine.randomness import generator
 from benchmark.engine.records import Cost
 from benchmark.engine.views import client_pool
@@ -29,7 +30,7 @@ SETTINGS = (
 
 def make(path: str, words: list[str]) -> None:
     """Write the job that ``words`` describe: what FedTables does with seed 0."""
-    config = configuration(words)
+    config = resolve(configured(settings_of(words)))
     data = load_data(config)
     run = build_run(config, data)
     pool = client_pool(run.clients, run.initial_state(), Cost())

@@ -1,18 +1,17 @@
-"""``python -m benchmark export``: the trained body of a run as a file that other runs start from, or runs to W&B."""
+"""The trained body of a run as a file that other runs start from, or finished runs to W&B."""
 
 import hashlib
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from benchmark.cli.options import TrackingOptions, parse, tracking_settings
-from benchmark.cli.runs import parse_with_run
+from benchmark.commands.options import TrackingOptions, tracking_settings
 from benchmark.config.compose import resolve
 from benchmark.config.files import read_yaml
-from benchmark.errors import ConfigError, wrong
+from benchmark.errors import ConfigError, nearest, wrong
 from benchmark.experiments.selection import ResultsOptions
 from benchmark.runs.files import write_with_folder
 from benchmark.runs.folder import ResultsFolder
@@ -25,9 +24,14 @@ DIGITS = 8
 """Digits of the content's SHA-256 in the name of the file."""
 
 
-class ExportOptions(ResultsOptions):
-    """Options of the command."""
+MATCHES = 20
+"""Runs that the message about a name that fits several lists."""
 
+
+class ExportOptions(ResultsOptions):
+    """Which run, and the name of its file."""
+
+    run: str = Field("", exclude=True)
     name: str = Field("", description="first part of the file's name; the digest of its content follows")
     out: Path | None = Field(None, description="folder of the file; if left out: the folder of all weights")
 
@@ -36,21 +40,17 @@ class WandbOptions(TrackingOptions, ResultsOptions):
     """What is sent, and where."""
 
 
-def main(words: Sequence[str]) -> int:
-    """Write the body after the last round of one run, and print how a run starts from it; exit code 0.
-
-    With the word ``wandb``: send what is missing of finished runs; exit code 1 if W&B cannot be used.
-    """
-    if words[:1] == ["wandb"]:
-        return _send(parse(words[1:], "export wandb", WandbOptions))
-    results, key, options = parse_with_run(words, "export", ExportOptions)
+def export_weights(options: ExportOptions) -> Path:
+    """Write the body after the last round of one run; the file."""
     if not options.name or "/" in options.name:
         raise ConfigError(wrong("name", options.name, "the first part of the file's name, mnist say"))
+    results = ResultsFolder(options.results).existing()
+    key = run_called(results, options.run)
+    folder = results.run(key)
 
     from benchmark.models.pretrained import weights_folder
     from benchmark.runs import build, checkpoint, data
 
-    folder = results.run(key)
     if not folder.is_finished:
         expected = "a run that is done. Give the command that made it again"
         raise ConfigError(wrong("run", f"{key}, which is not finished", expected))
@@ -66,14 +66,26 @@ def main(words: Sequence[str]) -> int:
     model = build.build_run(config, data.load_data(config)).model
     model.w.copy_(saved["state"]["w"])
     model.buffers.copy_(saved["state"]["buffers"])
-    path = write_weights(
-        model.net.body.state_dict(), options.out or weights_folder(config.paths), options.name
-    )
-    print(f"{path}\nruns start from it with +model.start={path.absolute() if options.out else path.name}")
-    return 0
+    tensors = model.net.body.state_dict()
+    return write_weights(tensors, options.out or weights_folder(config.paths), options.name)
 
 
-def _send(options: WandbOptions) -> int:
+def run_called(results: ResultsFolder, text: str) -> str:
+    """The key of the only run whose folder has ``text`` in its path."""
+    name = text.strip("/").removeprefix(f"{results.root}/").removeprefix("runs/")
+    keys = list(results.run_keys())
+    matches = [key for key in keys if name in key]
+    if len(matches) == 1:
+        return matches[0]
+    if not matches:
+        there = sorted({key.partition("/")[0] for key in keys})
+        raise ConfigError(f"export: no run in {results.root}/runs is called {text!r}.{nearest(name, there)}")
+    listed = "\n  ".join([*matches[:MATCHES], *["..."] * (len(matches) > MATCHES)])
+    raise ConfigError(f"export: {text!r} fits {len(matches)} runs; name one:\n  {listed}")
+
+
+def send_runs(options: WandbOptions) -> tuple[int, bool]:
+    """Send what is missing of finished runs to W&B: how many were sent, and whether W&B cannot be used."""
     settings = tracking_settings(options, "wandb")
     if not settings.active:
         raise ConfigError(
@@ -82,11 +94,9 @@ def _send(options: WandbOptions) -> int:
         )
     results = ResultsFolder(options.results).existing()
     wandb = Wandb(settings=settings, root=results.root.absolute())
-    sent = sum(
-        wandb.send_finished(run) for key in results.run_keys() if (run := results.run(key)).is_finished
-    )
-    print(f"{sent} runs sent")
-    return int(wandb.failed)
+    runs = [run for key in results.run_keys() if (run := results.run(key)).is_finished]
+    sent = sum(map(wandb.send_finished, runs))
+    return sent, wandb.failed
 
 
 def write_weights(tensors: "Mapping[str, Tensor]", folder: Path, name: str) -> Path:

@@ -1,18 +1,17 @@
-"""``python -m benchmark figure``: run what a figure needs, draw it, write picture, numbers (CSV) and caption."""
+"""Figures: run what they need, draw them, write picture, numbers (CSV) and caption."""
 
-from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
 from pydantic import Field, PositiveInt
 
-from benchmark.cli.launching import run_missing, run_settings, track_files
-from benchmark.cli.options import PresetOptions, ValuesOption, parse
+from benchmark.commands.launching import run_missing, run_settings, track_files
+from benchmark.commands.options import LaunchOptions, ValuesOption
 from benchmark.config.schema import declared
-from benchmark.errors import ConfigError, wrong
+from benchmark.errors import ConfigError, NothingToDraw, wrong
 from benchmark.experiments.figures import FigureSpec, find_figures
 from benchmark.experiments.plan import Cells
-from benchmark.experiments.selection import TableChoice, plan_cells
+from benchmark.experiments.selection import RunQuery, TableChoice, plan_cells
 from benchmark.runs.files import write_atomically
 from benchmark.runs.folder import ResultsFolder
 from benchmark.runs.index import RunIndex
@@ -21,8 +20,8 @@ OF_VALUES = ("bars", "forest")
 """Kinds of figures that need no more of a run than its value in the table."""
 
 
-class FigureOptions(PresetOptions, ValuesOption):
-    """Options of the command."""
+class FigureOptions(RunQuery, LaunchOptions, ValuesOption):
+    """Options of `make_figures`."""
 
     paper: str | None = declared(TableChoice, "paper")
     figure: PositiveInt | None = Field(
@@ -31,11 +30,16 @@ class FigureOptions(PresetOptions, ValuesOption):
     name: str | None = Field(
         None, title="FILE of conf/figure", description="one file of figures, instead of paper and figure"
     )
+    out: Path | None = Field(
+        None, description="folder of the figures; if left out: figures/PRESET in the results folder"
+    )
 
 
-def main(words: Sequence[str]) -> int:
-    """Run what is missing and draw; exit code 0, 1 (a run failed) or 130 (stopped)."""
-    options = parse(words, "figure", FigureOptions)
+def make_figures(options: FigureOptions) -> tuple[int, list[Path]]:
+    """Run what is missing and draw; the exit code, and the files without their endings.
+
+    A figure without anything to draw is one line and no failure.
+    """
     preset = options.preset
     figures = [(spec, spec.settings(preset)) for spec in _figures(options)]
     if options.values is not None and not all(spec.kind in OF_VALUES for spec, _ in figures):
@@ -54,18 +58,19 @@ def main(words: Sequence[str]) -> int:
         )
     drawings = [registry.find(spec.kind) for spec, _ in figures]
     plans = [(request.runs, request.cells) for request in requests if request.spec.runs is not None]
-    folder = options.out or options.results / "figures" / preset
+    folder, drawn = options.out or options.results / "figures" / preset, []
     with run_missing(options, index, plans) if options.values is None else nullcontext(0) as code:
-        if code == 130:
-            return code
-        places = [
-            registry.write(draw(request), request, folder, options.remarks)
-            for draw, request in zip(drawings, requests, strict=True)
-        ]
-        print("\n".join(f"{place}.{{png,pdf,csv,md}}" for place in places))
-        track_files(options, index.results.root, "figure", preset, places)
-    print(_write_gallery(folder, preset))
-    return code
+        for draw, request in zip(drawings, requests, strict=True) if code != 130 else ():
+            try:
+                drawn.append(registry.write(draw(request), request, folder, options.remarks))
+            except NothingToDraw as why:
+                print(f"not drawn: {why}")
+            else:
+                print(f"{drawn[-1]}.{{png,pdf,csv,md}}")
+        track_files(options, index.results.root, "figure", preset, drawn)
+    if drawn:
+        print(_write_gallery(folder, preset))
+    return code, drawn
 
 
 def _figures(options: FigureOptions) -> list[FigureSpec]:

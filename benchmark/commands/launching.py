@@ -8,9 +8,9 @@ import shlex
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from benchmark.cli.options import LaunchOptions, launcher_settings, tracking_settings
+from benchmark.commands.options import LaunchOptions, launcher_settings, tracking_settings
 from benchmark.config.schema import RunConfig
 from benchmark.errors import usable
 from benchmark.experiments.plan import Cells, check, unique_runs
@@ -20,7 +20,8 @@ from benchmark.experiments.tables import NoTable
 from benchmark.launch import launch, slurm
 from benchmark.launch.progress import Following
 from benchmark.launch.settings import SlurmSettings
-from benchmark.papers import registry as analyses
+from benchmark.papers import registry
+from benchmark.paths import conf_files
 from benchmark.reports.render.console import TextConsole
 from benchmark.runs.folder import ResultsFolder
 from benchmark.runs.index import RunIndex
@@ -30,30 +31,46 @@ from benchmark.tracking import Wandb
 Plans = Sequence[tuple[TableSpec, Cells]]
 """Tables, cut to the selected cells, with their runs."""
 
-SHOWN = 20
-"""Runs that ended badly that are told one by one."""
-
 
 def in_words(counts: Mapping[RunState, int]) -> str:
     """Numbers of runs by state: ``4 done, 2 missing``. Nothing if there are none."""
     return ", ".join(f"{counts[state]} {state}" for state in RunState if counts.get(state))
 
 
-def find_analyses(query: TableQuery) -> list[analyses.PaperTable]:
-    """The selected tables that an analysis makes; none if a file, rows or columns are selected."""
-    if any(given is not None for given in (query.name, query.rows, query.columns)):
+class Computed(NamedTuple):
+    """A table that an analysis makes. ``runs_of``: (file of conf/table, column) whose runs it reads, if any."""
+
+    analysis: str
+    runs_of: tuple[str, str] | None = None
+
+
+def find_analyses(query: TableQuery) -> list[Computed]:
+    """The selected tables that analyses make, by number or name; none if rows or columns are selected by number."""
+    numbered = {f"{made.paper}_table{made.table}": made for made in registry.PAPER_TABLES}
+    if query.name is None:
+        if query.rows is not None or query.columns is not None:
+            return []
+        wanted = [
+            made
+            for made in numbered.values()
+            if query.paper in (None, made.paper) and query.table in (None, made.table)
+        ]
+    elif query.name in conf_files("table"):
         return []
-    of_paper = [made for made in analyses.PAPER_TABLES if query.paper in (None, made.paper)]
-    return [made for made in of_paper if query.table in (None, made.table)]
+    else:
+        wanted = [made for name, made in numbered.items() if query.name in (name, made.analysis)]
+        if not wanted and query.name in {analysis.name for analysis in registry.ANALYSES}:
+            return [Computed(query.name)]
+    return [Computed(made.analysis, made.runs_of) for made in wanted]
 
 
 def plans_of(query: TableQuery, options: LaunchOptions | None = None) -> Plans:
-    """The selected tables with their runs; none if an analysis makes all of them.
+    """The selected tables with their runs; none if analyses make all of them.
 
     If no table is named, one that cannot be planned is left out with a warning.
     """
     try:
-        tables = find_tables(query)
+        tables = [] if query.name is not None and find_analyses(query) else find_tables(query)
     except NoTable:
         if not find_analyses(query):
             raise

@@ -6,31 +6,38 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmark import paths
-from benchmark.cli import COMMANDS, GONE, entry
+from benchmark.cli import COMMANDS, GONE, GROUPS
 from benchmark.code import place_of
-from benchmark.errors import ConfigError, UserError, printable, wrong
+from benchmark.errors import ConfigError, Stopped, UserError, printable, wrong
 from benchmark.system import explain
-
-HELP = {"-h", "--help"}
 
 USAGE = "\n".join(
     [
         "usage: python -m benchmark COMMAND [key=value ...]     (COMMAND --help: its options)",
-        "",
-        *(f"  {name:<10} {words}{': ' * bool(words)}{text}" for name, (text, words) in COMMANDS.items()),
+        *(
+            line
+            for group, commands in GROUPS.items()
+            for line in (
+                "",
+                f"{group}:",
+                *(f"  {name:<8} {command.text}" for name, command in commands.items()),
+            )
+        ),
     ]
 )
 
 
-def answer(words: Sequence[str]) -> int:
+def main(argv: Sequence[str]) -> int:
     """Run one command; its exit code. `benchmark.__main__.main` lists them."""
     try:
         try:
-            return _carry_out(words)
+            return _dispatch(argv)
         finally:
             sys.stdout.flush()
+    except Stopped:
+        return 130
     except UserError as error:
-        say(f"error: {error}")
+        _print_error(f"error: {error}")
         return 2
     except BrokenPipeError:
         return 141
@@ -40,36 +47,30 @@ def answer(words: Sequence[str]) -> int:
             message = f"{type(error).__name__}: {error} ({place})"
         if message is None:
             raise
-        say(f"error: {message}")
+        _print_error(f"error: {message}")
         return 2
 
 
-def _carry_out(words: Sequence[str]) -> int:
-    if not words or words[0] in HELP | {"help"}:
+def _dispatch(argv: Sequence[str]) -> int:
+    if not argv or argv[0] in ("-h", "--help", "help"):
         print(USAGE)
-        return 0 if words else 2
-    name = words[0]
+        return 0 if argv else 2
+    name = argv[0]
     if name in GONE:
         raise ConfigError(f"the command {name} is gone: {GONE[name]}.")
     if name not in COMMANDS:
         raise ConfigError(wrong("command", name, f"one of: {', '.join(COMMANDS)}", known=COMMANDS))
-    # Those that come after analyse NAME and partition show are read by the commands themselves.
-    asked = HELP & set(words[1:] if name in ("list", "data") else words[1:2])
-    if asked and name in ("analyse", "list", "data", "partition"):
-        text, expected = COMMANDS[name]
-        print(f"usage: python -m benchmark {name} {expected}\n\n{text}")
-        return 0
     paths.require_usable()
-    return entry(name)(take_config_dir(words[1:]))
+    return COMMANDS[name].main(_without_config_dir(argv[1:]))
 
 
-def take_config_dir(words: Sequence[str]) -> list[str]:
+def _without_config_dir(argv: Sequence[str]) -> list[str]:
     """Words of a command without ``--config-dir DIR``, which is searched for configuration files as well."""
-    rest = list(words)
-    for place, word in enumerate(words):
+    rest = list(argv)
+    for place, word in enumerate(argv):
         option, equals, folder = word.partition("=")
         if option == "--config-dir":
-            path = Path(folder if equals else "".join(words[place + 1 : place + 2]))
+            path = Path(folder if equals else "".join(argv[place + 1 : place + 2]))
             if not path.is_dir() or not path.name:
                 raise ConfigError(wrong("--config-dir", str(path), "a folder like conf/"))
             if path.resolve() not in paths.CONF_FOLDERS:
@@ -79,7 +80,6 @@ def take_config_dir(words: Sequence[str]) -> list[str]:
     return rest
 
 
-def say(line: str) -> None:
-    """Print a line to standard error, which may be closed."""
-    with contextlib.suppress(OSError):
+def _print_error(line: str) -> None:
+    with contextlib.suppress(OSError):  # standard error may be closed
         print(printable(line), file=sys.stderr, flush=True)

@@ -1,10 +1,9 @@
-"""``python -m benchmark report``: all tables of a results folder as one page for the browser."""
+"""All tables of a results folder as one page for the browser."""
 
 import contextlib
 import io
 import math
 import os
-import shlex
 import time
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
@@ -12,12 +11,12 @@ from pathlib import Path
 
 from pydantic import Field
 
-from benchmark.cli.launching import plans_of
-from benchmark.cli.options import parse
+from benchmark.commands.launching import plans_of
 from benchmark.errors import UserError
 from benchmark.experiments.plan import Cells, unique_runs
 from benchmark.experiments.selection import TableQuery
 from benchmark.experiments.spec import TableSpec
+from benchmark.experiments.sweeps import Sweep
 from benchmark.papers.ledger import Chapter, LedgerEntry, load
 from benchmark.paths import conf_files
 from benchmark.runs.files import write_with_folder
@@ -27,19 +26,11 @@ from benchmark.runs.status import RunState
 
 
 class ReportOptions(TableQuery):
-    """Options of the command."""
+    """Options of `write_report`."""
 
     out: Path | None = Field(
         None, description="folder of the page; if left out: report in the results folder"
     )
-
-
-def main(words: Sequence[str]) -> int:
-    """Read what is finished and write the page; exit code 0."""
-    options = parse(words, "report", ReportOptions)
-    index = RunIndex(ResultsFolder(options.results, options.stale).existing())
-    print(write_report(options, index, options.out))
-    return 0
 
 
 def write_report(
@@ -50,10 +41,10 @@ def write_report(
     ``asked``: names of the tables that come first on the page; if left out, those that were selected.
     """
     selected = _tables(query)
-    from benchmark.reports import collect, details, layout, sweeps, tables
+    from benchmark.reports import collect, details, layout, tables
     from benchmark.reports.render.html import page
 
-    plans = [*selected, *(_sweeps(sweeps.read_words(index.results)) if not query.selects else [])]
+    plans = [*selected, *([] if query.selects else _sweeps(index.results))]
     chapters, panels = load(), details.Details(index, query)
     newest, sections, absent, shown = 0.0, [], [], dict[str, RunState]()
     for spec, cells, command in plans:
@@ -92,16 +83,14 @@ def _tables(query: TableQuery) -> list[tuple[TableSpec, Cells, str]]:
     return [(*plan, query.command(f"table name={plan[0].name} preset={query.preset}")) for plan in plans]
 
 
-def _sweeps(sweeps: Sequence[Sequence[str]]) -> list[tuple[TableSpec, Cells, str]]:
-    """Sweeps, of which the words are given, as tables, with the commands that repeat them."""
-    from benchmark.cli.overrides import sweep  # with it Hydra
+def _sweeps(results: ResultsFolder) -> list[tuple[TableSpec, Cells, str]]:
+    """The sweeps of a results folder as tables, with the commands that repeat them."""
+    from benchmark.reports.sweeps import read_sweeps
 
     plans = []
-    for words in sweeps:
+    for axes, command in read_sweeps(results):
         with contextlib.suppress(UserError):  # its files of conf are no longer there
-            plans.append(
-                (*sweep(words).table(), shlex.join(["python", "-m", "benchmark", "run", "-m", *words]))
-            )
+            plans.append((*Sweep.of(axes).table(), command))
     return plans
 
 

@@ -1,0 +1,310 @@
+"""The commands that look at what there is, and `export`."""
+
+import math
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Literal
+
+import yaml
+from pydantic import Field
+from rich.table import Column
+from rich.table import Table as TextTable
+
+from benchmark import api
+from benchmark.papers.registry import ANALYSES
+from benchmark.cli.options import parse, words_of
+from benchmark.commands.export import ExportOptions, WandbOptions
+from benchmark.commands.launching import in_words
+from benchmark.commands.options import checked
+from benchmark.commands.planning import Needs, PlanOptions
+from benchmark.config.compose import group_names, load_group
+from benchmark.errors import ConfigError, UserError, printable, wrong
+from benchmark.experiments import estimate
+from benchmark.experiments.estimate import RunBlock
+from benchmark.experiments.figures import find_figures
+from benchmark.experiments.plan import settings_of
+from benchmark.experiments.selection import ResultsOptions, ShowOptions, TableQuery
+from benchmark.experiments.tables import find_specs
+from benchmark.paths import conf_files
+from benchmark.registry import broken_files
+from benchmark.reports.render.console import TextConsole
+from benchmark.runs.folder import ResultsFolder
+from benchmark.runs.status import RunState
+
+MUCH = 5e8
+"""Bytes of clients' states that are worth a line."""
+
+SHOWN = 20
+"""Runs that ended badly that are told one by one."""
+
+METRICS = ("test.accuracy", "test.worst_group_accuracy", "test.loss")
+"""The metrics in the table of `runs`. ``format=csv`` has all."""
+
+KINDS = tuple("methods datasets partitions selections models rules tables figures analyses".split())
+
+
+# plan ------------------------------------------------------------------------------------------------------------
+
+
+def plan(argv: Sequence[str]) -> int:
+    """Print what the chosen tables need; exit code 0."""
+    needs = api.plan(**parse(argv, "plan", PlanOptions))
+    for name, (number, ended) in needs.runs.items():
+        print(f"{name}: {number} runs, {ended} ended")
+    view = TextTable(title="missing runs; hours on this device, one run at a time")
+    for name in ("table", "data", "model"):
+        view.add_column(name)
+    for name in ("runs", "hours", "results"):
+        view.add_column(name, justify="right")
+    groups: dict[tuple[str, str, str], list[RunBlock]] = {}
+    for block in needs.blocks:
+        groups.setdefault((block.table, block.run.dataset.name, block.run.model.name), []).append(block)
+    for names, blocks in groups.items():
+        view.add_row(*names, *_totals(needs, blocks))
+    view.add_section()
+    view.add_row("all", "", "", *_totals(needs, needs.blocks))
+    TextConsole().print(view)
+    print("\n".join(_advice(needs)))
+    return 0
+
+
+def _totals(needs: Needs, blocks: Sequence[RunBlock]) -> tuple[str, str, str]:
+    hours = needs.hours(blocks)
+    some = hours is not None and any(block.shape not in needs.rates for block in blocks)
+    text = "?" if hours is None else "> " * some + estimate.in_words(hours)
+    return (
+        f"{sum(block.runs for block in blocks):,}",
+        text,
+        _size(sum(block.result_bytes for block in blocks)),
+    )
+
+
+def _advice(needs: Needs) -> list[str]:
+    """Lines on disk, GPU, data and weights."""
+    lines = [f"disk: {_size(needs.free_bytes)} free in the results folder; GPU: {needs.gpu}"]
+    if (needs.hours() or 0) > estimate.YEAR:
+        lines.append("this needs GPUs (device=cuda, or launcher=slurm)")
+    for block in needs.blocks:
+        size = block.clients * needs.rates[block.shape].client_bytes if block.shape in needs.rates else 0
+        if size >= MUCH:
+            lines.append(
+                f"{block.table}, {block.run.method.get('name')}: the states of its {block.clients:,} clients take "
+                f"{_size(size)}; a run needs up to four times as much memory, and a checkpoint has this size"
+            )
+    if needs.uncounted:
+        lines.append(
+            f"and {needs.uncounted:,} runs on data of whose size nothing is known before they are there"
+        )
+    lines.append(f"data sets, {_size(sum(need.prepared_bytes for need in needs.data))} when prepared:")
+    for need in needs.data:
+        size_text = f" ({_size(need.prepared_bytes)} when prepared)" if need.prepared_bytes else ""
+        first, *rest = need.state.splitlines()
+        lines += [f"  {need.name}{size_text}: {first}", *(f"    {line.strip()}" for line in rest)]
+    for path, source in needs.weights.items():
+        absent = f"not there; downloads by itself ({source.megabytes} MB, {source.url})"
+        if source.is_exported:
+            absent = f"not there. {source.source}"
+        lines.append(f"weights {path}: {'there' if path.exists() else absent}")
+    return lines
+
+
+def _size(number: float) -> str:
+    units = ["B", "kB", "MB", "GB"]
+    while number >= 1000 and len(units) > 1:
+        number /= 1000
+        del units[0]
+    return f"{number:,.{0 if number >= 10 or units[0] == 'B' else 1}f} {units[0]}"
+
+
+# status ----------------------------------------------------------------------------------------------------------
+
+
+def status(argv: Sequence[str]) -> int:
+    """Print the states of the selected tables' runs or, if none is selected, of all runs; exit code 0."""
+    query = parse(argv, "status", TableQuery)
+    states = api.status(**query)
+    view = TextTable(
+        "table", title=f"preset {query.get('preset', 'quick')}, {query.get('results', 'results')}/runs"
+    )
+    for state in RunState:
+        view.add_column(state, justify="right")
+    view.add_column("cells without runs")
+    for name, counts in states.tables.items():
+        gaps = ", ".join(f"{number} {state}" for state, number in sorted(states.gaps[name].items()))
+        view.add_row(name, *(str(counts[state]) for state in RunState), gaps)
+    if states.others:
+        view.add_row("other runs", *(str(states.others[state]) for state in RunState), "")
+    TextConsole().print(view)
+    queue = "".join(f"; {number} tasks {state}" for state, number in states.queue.items())
+    print(f"{len(states.runs)} runs: {in_words(states.counts) or 'none'}{queue}")
+    for key, (message, log) in list(states.failed.items())[:SHOWN]:
+        print(printable(f"failed: {key}: {message} ({log})"))
+    if len(states.failed) > SHOWN:
+        print(f"and {len(states.failed) - SHOWN} more")
+    for key, why in list(states.differs.items())[:SHOWN]:
+        print(printable(f"differs: {key}: {why}"))
+    return 0
+
+
+# runs ------------------------------------------------------------------------------------------------------------
+
+
+class RunsOptions(ResultsOptions):
+    """Options of `runs`."""
+
+    format: Literal["table", "csv"] = Field("table", description="what is printed")
+    delete: bool = Field(False, description="move finished runs away (.seedK.old-N), and remove attempts")
+    purge: bool = Field(
+        False,
+        description="free the disk space of runs that were moved away, and of snapshots that no run names",
+    )
+
+
+def runs(argv: Sequence[str]) -> int:
+    """List the runs that fit ``KEY=VALUE`` words, and with --delete move them away; exit code 0."""
+    ours = words_of(RunsOptions)
+    rest = [word for word in argv if word.partition("=")[0] not in ours and not word.startswith("-")]
+    options = checked(RunsOptions, parse([w for w in argv if w not in rest], "runs", RunsOptions))
+    where: dict[str, str] = {}
+    for word in rest:
+        key, equals, value = word.partition("=")
+        if not equals or key in where:
+            problem = "is given twice" if equals else "has no value"
+            raise ConfigError(f"runs: {key} {problem}; expected KEY=VALUE, or KEY=VALUE,PATTERN*,...")
+        where[key] = value
+    found = api.runs(options.results, **where)
+    if options.purge:
+        print(f"{ResultsFolder(options.results).purge():,} folders removed")
+    if options.delete and not rest:
+        raise ConfigError("runs: --delete needs a condition: state=failed, say, or method=fedavg.")
+    if found or options.format == "csv":
+        _print_runs(found, options.format)
+    for problem in found.problems:
+        print(f"warning: left out: {problem}", file=sys.stderr)
+    if options.delete:
+        _delete(found)
+    elif options.format == "table":
+        print(f"{len(found)} runs")
+    return 0
+
+
+def _print_runs(found: api.Runs, form: str) -> None:
+    frame = found.frame()
+    if form == "csv":
+        print(frame.to_csv(index=False), end="")
+        return
+    hidden = [name for name in frame if name.startswith(("test.", "validation.")) and name not in METRICS]
+    frame = frame.drop(columns=hidden).rename(columns={"folder": "run"})
+    frame["run"] = [run.key for run in found]
+    view = TextTable(*(Column(name, overflow="fold") for name in frame))
+    for row in frame.itertuples(index=False):
+        view.add_row(*map(_value, row))
+    TextConsole().print(view)
+
+
+def _value(value: object) -> str:
+    if isinstance(value, float):
+        return "" if math.isnan(value) else f"{value:.4g}"
+    return str(value)
+
+
+def _delete(found: api.Runs) -> None:
+    for run in found:
+        if run.files.is_held:
+            print(f"left: {run.key}: a process works on it", file=sys.stderr)
+            continue
+        where = f" -> {run.files.move_away()}" if run.files.is_finished else ""
+        run.files.remove_attempts()
+        print(f"moved: {run.key}{where}")
+
+
+# show, list, export ----------------------------------------------------------------------------------------------
+
+
+def show(argv: Sequence[str]) -> int:
+    """Print the layers of settings of a cell, and what they come to; exit code 0."""
+    given = parse(argv, "show", ShowOptions)
+    cell = api.show(**{"row": "", "column": "", **given})
+    print(f"# row {cell.row}, column {cell.column}: runs {', '.join(run.key for run in cell.runs)}")
+    for name, layer in cell.layers.items():
+        text = yaml.safe_dump(dict(layer), sort_keys=False) if layer else "{}\n"
+        print(f"\n# {name}\n{text}", end="")
+    print("\n# configuration (later layers win; the rest are defaults, and files of conf that a layer names)")
+    for key, value, _ in settings_of(cell):
+        print(f"{key}: {yaml.safe_dump([value], default_flow_style=True, width=10**9).strip()[1:-1]}")
+    return 0
+
+
+def available(argv: Sequence[str]) -> int:
+    """Print what there is of the named kinds, or of all; exit code 0."""
+    if {"-h", "--help"} & set(argv):
+        print(f"usage: python -m benchmark list [{'|'.join(KINDS)}]")
+        return 0
+    for word in argv:
+        if word not in KINDS:
+            raise ConfigError(wrong("list", word, f"one of: {', '.join(KINDS)}", known=KINDS))
+    for kind in argv or KINDS:
+        view = TextTable("name", "what it is", title=kind)
+        for name, text in _entries(kind):
+            view.add_row(name, text)
+        TextConsole().print(view)
+    return 0
+
+
+def _entries(kind: str) -> list[tuple[str, str]]:
+    if kind == "rules":
+        from methods.core import method
+
+        for text in broken_files("methods").values():
+            print(f"warning: {text}", file=sys.stderr)
+        return [
+            (f"{slot}: {name}", _text(partial(method.describe, slot, name)))
+            for slot in method.registered
+            for name in method.names(slot)
+        ]
+    if kind == "tables":
+        return [(spec.name, spec.title) for spec in find_specs()]
+    if kind == "figures":
+        return [(figure.name, figure.title) for figure in find_figures()]
+    if kind == "analyses":
+        return [(analysis.name, analysis.summary) for analysis in ANALYSES]
+    group = kind.rstrip("s")
+    return [(name, _text(partial(described, group, name))) for name in group_names(group)]
+
+
+def described(group: str, name: str) -> str:
+    """The comment at the top of a configuration file, as one line; `ConfigError` if the file is broken."""
+    load_group(group, name)
+    lines = []
+    for line in conf_files(group)[name].read_text(encoding="utf-8").splitlines():
+        if not line.startswith("#"):
+            break
+        if not line.startswith("# @"):
+            lines.append(line.lstrip("# "))
+    return " ".join(lines)
+
+
+def _text(describe: Callable[[], str]) -> str:
+    """A description, or what is wrong with what it is about."""
+    try:
+        return describe()
+    except UserError as error:
+        return str(error)
+
+
+def export(argv: Sequence[str]) -> int:
+    """Write the body of a run, or send runs to W&B; exit code 0, or 1 if W&B cannot be used."""
+    if argv[:1] == ["wandb"]:
+        sent, failed = api.export_wandb(**parse(argv[1:], "export wandb", WandbOptions))
+        print(f"{sent} runs sent")
+        return int(failed)
+    names = [word for word in argv if "=" not in word and not word.startswith("-")]
+    given = parse([word for word in argv if word not in names], "export RUN", ExportOptions)
+    if len(names) != 1:
+        raise ConfigError(
+            "export: name one run: a part of its folder's name, and /seedK where it has several seeds."
+        )
+    path = api.export(names[0], **{"name": "", **given})
+    print(f"{path}\nruns start from it with +model.start={path.absolute() if 'out' in given else path.name}")
+    return 0

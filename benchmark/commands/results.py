@@ -1,0 +1,213 @@
+"""What the functions of `benchmark.api` return."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, overload
+
+from benchmark.errors import ConfigError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from benchmark.commands.tables import MadeTable
+    from benchmark.config.schema import RunConfig
+    from benchmark.reports.results import TableResults
+    from benchmark.reports.tables import Table as PrintedTable
+    from benchmark.runs.folder import ResultsFolder, RunFolder
+    from benchmark.runs.listing import ListedRun
+    from benchmark.runs.status import RunState
+
+LINES = 60
+"""Lines of a log that the error of a failed run shows."""
+
+
+class RunFailed(RuntimeError):
+    """A run ended with an error. The message has the last lines of its log; ``runs`` are all runs of the call."""
+
+    def __init__(self, message: str, runs: Runs) -> None:
+        super().__init__(message)
+        self.runs = runs
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run of a results folder."""
+
+    listed: ListedRun
+    files: RunFolder
+
+    @property
+    def key(self) -> str:
+        """Its folder below ``runs`` in the results folder."""
+        return self.listed.key
+
+    @property
+    def folder(self) -> Path:
+        """Its folder."""
+        return self.files.path
+
+    @property
+    def config(self) -> RunConfig:
+        """Its configuration."""
+        return self.listed.config
+
+    @property
+    def state(self) -> RunState:
+        """What became of it: done, diverged, failed, ..."""
+        return self.listed.state
+
+    @property
+    def message(self) -> str:
+        """Why it diverged or failed; empty otherwise."""
+        if self.listed.result is not None:
+            return self.listed.result.message
+        failure = self.files.last_failure()
+        return failure[0] if failure else ""
+
+    @property
+    def final(self) -> dict[str, dict[str, float]]:
+        """Its last evaluation, {split: {metric: value}}. Accuracies are fractions."""
+        return self.listed.result.final if self.listed.result else {}
+
+    def records(self) -> pd.DataFrame:
+        """All that it recorded: round, split, group, metric, value. `UserError` unless it has ended."""
+        from benchmark.reports.runs import record_frame
+        from benchmark.runs.result_files import read_records
+
+        result = self.files.result()
+        if result is None:
+            raise ConfigError(f"{self.folder}: the run is not finished.")
+        return record_frame(read_records(self.folder, result))
+
+
+@dataclass(frozen=True)
+class Runs(Sequence[Run]):
+    """Runs of one results folder.
+
+    Attributes:
+        runs: The runs.
+        results: The folder.
+        table: Those of a sweep as a table.
+        files: Where it was written.
+        problems: Runs that were left out because they are damaged, one sentence each.
+    """
+
+    runs: tuple[Run, ...]
+    results: Path
+    table: PrintedTable | None = None
+    files: str = ""
+    problems: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.runs)
+
+    @overload
+    def __getitem__(self, place: int) -> Run: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> Runs: ...
+
+    def __getitem__(self, place: int | slice) -> Run | Runs:
+        return Runs(self.runs[place], self.results) if isinstance(place, slice) else self.runs[place]
+
+    def frame(self) -> pd.DataFrame:
+        """One row for each run: the settings that differ, state, last round, final metrics, seconds, folder."""
+        from benchmark.reports.runs import run_frame
+
+        return run_frame([run.listed for run in self.runs], self.results)
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table that was written. ``printed`` is what its files show."""
+
+    made: MadeTable
+
+    @property
+    def name(self) -> str:
+        """Stem of its files."""
+        return self.made.printed.name
+
+    @property
+    def results(self) -> TableResults:
+        """Its cells with their runs. `UserError` if an analysis made it, which has none."""
+        if self.made.results is None:
+            raise ConfigError(
+                f"table {self.name}: an analysis makes it; expected frame(), as it has no cells."
+            )
+        return self.made.results
+
+    def frame(self) -> pd.DataFrame:
+        """One row for each cell: row, column, mean, std, n, published, state; in the unit that the table prints.
+
+        Of a table that an analysis makes: the content of its CSV.
+        """
+        import pandas as pd
+
+        if self.made.results is None:
+            assert self.made.printed.data is not None
+            return self.made.printed.data
+        return pd.DataFrame(
+            {
+                "row": cell.row.key,
+                "column": cell.column.key,
+                "mean": cell.summary.mean if cell.summary else None,
+                "std": cell.summary.std if cell.summary else None,
+                "n": len(cell.values),
+                "published": cell.published_value,
+                "state": cell.state,
+            }
+            for cell in self.results.cells.values()
+        )
+
+    def wide(self) -> pd.DataFrame:
+        """The means, with the table's rows and columns by their labels."""
+        spec = self.results.spec
+        wide = self.frame().pivot(index="row", columns="column", values="mean")
+        wide = wide.loc[[row.key for row in spec.rows], [column.key for column in spec.columns]]
+        rows, columns = ({part.key: part.label for part in parts} for parts in (spec.rows, spec.columns))
+        return wide.rename(index=rows, columns=columns)
+
+
+class Files(list[Path]):
+    """Files that were written. ``failed``: not all of them, as a run failed or a cell has no choice."""
+
+    failed = False
+
+
+class Tables(list[Table]):
+    """The tables of one call. ``failed``: a run failed, so that cells are missing."""
+
+    failed = False
+
+    def frame(self) -> pd.DataFrame:
+        """`Table.frame` of the first table."""
+        return self[0].frame()
+
+    def wide(self) -> pd.DataFrame:
+        """`Table.wide` of the first table."""
+        return self[0].wide()
+
+
+def listed_runs(results: ResultsFolder, configs: Mapping[str, RunConfig]) -> tuple[Run, ...]:
+    """Runs that have been carried out."""
+    from benchmark.runs.index import RunIndex
+    from benchmark.runs.listing import listed
+
+    return tuple(Run(one, results.run(one.key)) for one in listed(RunIndex(results), configs))
+
+
+def require_ended(runs: Runs) -> Runs:
+    """The runs; `RunFailed` for the first that failed."""
+    from benchmark.runs.status import RunState
+
+    for one in runs:
+        if one.state is RunState.FAILED:
+            message, folder = one.files.last_failure() or ("", one.folder)
+            log = folder / "log.txt"
+            lines = log.read_text(errors="replace").splitlines()[-LINES:] if log.exists() else []
+            raise RunFailed("\n".join([f"{one.key}: {message}", f"The end of {log}:", *lines]), runs)
+    return runs

@@ -1,0 +1,300 @@
+"""Tuning: trials in each cell of a table, judged on a validation split; runs of tables take the chosen values.
+
+A part of every client's training data is held out, and the trial with the best mean on it is chosen. The trials are the
+grid of ``conf/tune/<method>.yaml`` or, with ``trials=N``, N of them in each cell of all methods: three rates, and then
+what follows from them (`benchmark.experiments.tuning.next_trials`).
+"""
+
+import math
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, PositiveInt
+from rich.table import Table as TextTable
+
+from benchmark.commands.launching import Plans, run_missing, run_settings
+from benchmark.commands.options import LaunchOptions
+from benchmark.errors import ConfigError, wrong
+from benchmark.experiments import tuning
+from benchmark.experiments.plan import Cells, TunedValues, plan
+from benchmark.experiments.selection import TableQuery, find_tables, option_words, select
+from benchmark.experiments.spec import TableSpec
+from benchmark.experiments.tuning import CellKey, Point, TunedCell, TunedFolder, Values
+from benchmark.paths import conf_file
+from benchmark.reports.render.console import TextConsole
+from benchmark.runs.folder import ResultsFolder
+from benchmark.runs.index import RunIndex
+
+SPLIT = 0.1
+"""Share of every client's training data that is held out, unless the cell sets its own."""
+
+QUALITIES = ("accuracy", "micro_f1", "worst_group_accuracy", "balanced_accuracy", "loss")
+"""Metrics that are recorded on the validation split and measure quality."""
+
+
+class TuneOptions(TableQuery, LaunchOptions):
+    """Options of `tune`."""
+
+    method: str = Field(
+        "",
+        title="FILE of conf/tune",
+        description="the method that is tuned; if left out: all that have a grid",
+    )
+    trials: int | None = Field(
+        None,
+        ge=3,
+        description="at most so many trials in each cell of every method, in place of the whole grid",
+    )
+    validation: float | None = Field(
+        None,
+        gt=0,
+        lt=1,
+        description="share of every client's training data that is held out; if left out: the cell's own, or 0.1",
+    )
+    out: Path | None = Field(
+        None, description="folder of the chosen values; if left out: tuned in the results folder"
+    )
+    seeds: PositiveInt = Field(1, description="number of seeds")
+    tuned: str | None = Field(None, exclude=True)
+
+    def check(self) -> None:
+        """Refuse wrong settings."""
+        super().check()
+        if self.name is None and self.paper is None:
+            raise ConfigError(
+                "tune: no table is selected; set name=FILE of conf/table, or paper=.. and table=.."
+            )
+        if self.dataset_options and self.out is None:
+            raise ConfigError(
+                "dataset.options: values that are chosen with other options would go into tables without them. "
+                "Set out=FOLDER, and tuned=FOLDER for the table."
+            )
+
+    @property
+    def noted(self) -> str:
+        """The command that repeats the search, as it is written beside the values."""
+        kept = {
+            "name",
+            "paper",
+            "table",
+            "rows",
+            "columns",
+            "preset",
+            "method",
+            "trials",
+            "validation",
+            "seeds",
+        }
+        given = self.model_dump(mode="json", exclude_defaults=True, include=kept)
+        words = [shlex.quote(f"{key}={value}") for key, value in given.items()]
+        return " ".join(["python -m benchmark tune", *words, *option_words(self.dataset_options)])
+
+
+@dataclass(frozen=True)
+class Search:
+    """The search in one table.
+
+    Attributes:
+        spec: The table, cut to the selected cells.
+        base: The cells with runs, with the values that they have without a search.
+        splits: Share of the training data that is held out, by cell.
+        points: What is tried, by cell.
+        planned: The cells with the first of their points, with the second, and so on.
+    """
+
+    spec: TableSpec
+    options: TuneOptions
+    base: Cells
+    splits: Mapping[CellKey, float]
+    points: Mapping[CellKey, Sequence[Values]]
+    planned: Sequence[Cells] = ()
+
+    def trying(self, points: Mapping[CellKey, Sequence[Values]]) -> "Search":
+        """With these points, whose runs are planned."""
+        only, planned = self.spec.model_copy(update={"tuned_only": True}), []
+        for number in range(max(map(len, points.values()))):
+            tried = {
+                key: TunedValues({**values[number], "evaluation.validation": self.splits[key]}, "conf/tune")
+                for key, values in points.items()
+                if number < len(values)
+            }
+            planned.append(
+                plan(only, self.options.preset, range(self.options.seeds), _extra(self.options), tried)
+            )
+        return replace(self, points=points, planned=planned)
+
+
+def tune(options: TuneOptions) -> tuple[int, list[Path]]:
+    """Run what is missing, choose, print and write; the exit code (1: a cell has no choice), and the files."""
+    searches = [_search(spec, options) for spec in _tables(options)]
+    index = RunIndex(ResultsFolder(options.results, options.stale).open())
+    folder = options.out or options.results / "tuned"
+    tuned = TunedFolder((folder, *TunedFolder.of(None, options.results).folders))
+    for search in searches:
+        tuned.read(search.spec, options.preset)  # a file that does not fit is refused now, not after the runs
+    for more in (True, False) if options.trials else (False,):
+        with run_missing(options, index, _plans(searches), prefix="tune ") as code:
+            if code == 130:
+                return code, []
+            if more:
+                searches = [_with_more(search, index) for search in searches]
+    written = []
+    for search in searches:
+        cells = _choose(search, index)
+        if cells:
+            before = tuned.read(search.spec, options.preset)
+            written.append(tuning.write_tuned(folder, before, cells))
+            print(f"chosen values: {written[-1]}")
+        code = code if len(cells) == len(search.splits) else 1
+    return code, written
+
+
+def _plans(searches: Sequence[Search]) -> Plans:
+    return [(search.spec, cells) for search in searches for cells in search.planned]
+
+
+def _extra(options: TuneOptions) -> dict[str, Any]:
+    settings = run_settings(ResultsFolder(options.results, options.stale), options)
+    return settings | {"dataset": {"options": options.dataset_options}}
+
+
+def _tables(options: TuneOptions) -> list[TableSpec]:
+    """The selected tables, cut to the rows that can be tuned."""
+    if options.method:
+        tuning.load_grid(options.method)  # that there is one is said first
+    specs = [select(spec, options) for spec in find_tables(options)]
+    found = [
+        (spec, keys)
+        for spec in specs
+        if (keys := [r.key for r in spec.rows if _is_tuned(r.method_name, options)])
+    ]
+    if not found:
+        names = ", ".join(spec.name for spec in specs)
+        there = {row.method_name for spec in specs for row in spec.rows}
+        methods = sorted(name for name in there if conf_file("tune", name) is not None)
+        expected = f"a method of {names} with a grid (conf/tune/): {', '.join(methods)}"
+        raise ConfigError(wrong("method", options.method, expected, known=methods))
+    judged = [(spec, keys) for spec, keys in found if spec.metric in QUALITIES]
+    if not judged:
+        spec = found[0][0]
+        expected = f"one of {', '.join(QUALITIES)}, to compare values on a validation split"
+        raise ConfigError(f"table {spec.name}: {wrong('metric', spec.metric, expected)}")
+    return [spec.cut(keys, [column.key for column in spec.run_columns]) for spec, keys in judged]
+
+
+def _is_tuned(method: str, options: TuneOptions) -> bool:
+    has_grid = options.trials is not None or conf_file("tune", method) is not None
+    return method == options.method if options.method else has_grid
+
+
+def _search(spec: TableSpec, options: TuneOptions) -> Search:
+    """A search in the cells of ``spec`` that have runs, with the first of their points."""
+    spec = spec.model_copy(update={"tuned_only": False})
+    planned = plan(spec, options.preset, range(options.seeds), _extra(options))
+    base = {key: cell for key, cell in planned.items() if cell.state == "ok"}
+    if not base:
+        states = sorted({cell.state for cell in planned.values()})
+        raise ConfigError(
+            f"table {spec.name}, preset {options.preset}: no cell to tune: {', '.join(states)}."
+        )
+    splits = {
+        key: options.validation or cell.runs[0].evaluation.validation or SPLIT for key, cell in base.items()
+    }
+    search = Search(spec, options, base, splits, {})
+    if options.trials:
+        return search.trying({key: tuning.first_trials(cell.runs[0].train.lr) for key, cell in base.items()})
+    return search.trying({key: tuning.load_grid(spec.row(key[0]).method_name).points for key in base})
+
+
+def _with_more(search: Search, index: RunIndex) -> Search:
+    """With the further trials of each cell whose rates have ended."""
+    points = dict(search.points)
+    for key, cell in search.base.items():
+        method, config = search.spec.row(key[0]).method_name, cell.runs[0]
+        has_grid = conf_file("tune", method) is not None
+        settings = config.model_dump(mode="json")
+        changes = tuning.single_changes(tuning.load_grid(method), settings) if has_grid else []
+        if (reached := _points(search, key, index)) is not None:
+            best = tuning.best(reached, search.spec.metric_format.higher_is_better)
+            more = tuning.next_trials(config.train.lr, best, changes)
+            points[key] = [*points[key], *more][: search.options.trials]
+    return search.trying(points)
+
+
+def _choose(search: Search, index: RunIndex) -> dict[CellKey, TunedCell]:
+    """The chosen values of each cell whose trials have ended; prints the trials."""
+    spec, chosen, left = search.spec, dict[CellKey, TunedCell](), []
+    for key in search.splits:
+        points = _points(search, key, index)
+        best = None if points is None else tuning.best(points, spec.metric_format.higher_is_better)
+        if points is not None:
+            _show(search, key, points, best)
+        if points is None or best is None:
+            left.append(", ".join(key))
+            continue
+        chosen[key] = _tuned(search, key, points, best, index)
+        for name in chosen[key].at_edge:
+            what = f"{name}={chosen[key].chosen[name]} is at an edge of its grid; try a further value"
+            print(f"{spec.name}, {spec.row(key[0]).label}, {key[1]}: {what}.", file=sys.stderr)
+    if left:
+        why = "runs have not ended, or all have diverged or collapsed"
+        print(f"{spec.name}: nothing chosen for {'; '.join(left)}: {why}.", file=sys.stderr)
+    return chosen
+
+
+def _points(search: Search, key: CellKey, index: RunIndex) -> list[Point] | None:
+    """What each trial reached in one cell, or None if a run has not ended."""
+    from benchmark.reports.collect import validation_value
+
+    points, spec = [], search.spec.of_column(key[1])
+    for values, cells in zip(search.points[key], search.planned, strict=False):
+        runs = cells[key].runs
+        if not all(index.has_ended(run.key) for run in runs):
+            return None
+        reached = [validation_value(spec, run.preset, run.key, index) for run in runs]
+        spent = [of.seconds * of.origin["threads"] for run in runs if (of := index.result(run.key))]
+        found = tuning.point(values, reached, [f"runs/{run.key}" for run in runs])
+        points.append(found.model_copy(update={"cpu_seconds": round(math.fsum(spent), 2)}))
+    return points
+
+
+def _tuned(search: Search, key: CellKey, points: Sequence[Point], number: int, index: RunIndex) -> TunedCell:
+    keys = [run.removeprefix("runs/") for point in points for run in point.runs]
+    made = [result.made for key in keys if (result := index.result(key))]
+    commits = {one["commit"][:12] + " with changes" * one["dirty"] for one in made}
+    return TunedCell(
+        method=search.spec.row(key[0]).method_name,
+        chosen=points[number].values,
+        metric=search.spec.of_column(key[1]).metric,
+        which_round=search.spec.which_round[search.options.preset],
+        split=search.splits[key],
+        seeds=search.options.seeds,
+        command=search.options.noted,
+        commit=", ".join(sorted(commits)),
+        at_edge=() if search.options.trials else tuning.at_edge(points, points[number].values),
+        grid=tuple(points),
+    )
+
+
+def _show(search: Search, key: CellKey, points: Sequence[Point], best: int | None) -> None:
+    """Print the trials of a cell, one line each, * for the choice."""
+    from benchmark.reports import notes
+
+    spec, metric = search.spec, search.spec.metric_format
+    names = list(dict.fromkeys(name for point in points for name in point.values))
+    view = TextTable(*map(notes.short_name, names))
+    view.add_column("validation", justify="right")
+    for number, point in enumerate(points):
+        value = point.validation
+        text = "diverged or collapsed" if value is None else f"{value * metric.scale:.2f}"
+        values = [notes.shown_value(point.values.get(name, "")) for name in names]
+        view.add_row(*values, text + " *" * (number == best))
+    seeds = f"{search.options.seeds} seed{'s' * (search.options.seeds > 1)}"
+    unit = f" in {metric.unit}" if metric.unit else ""
+    what = f"{spec.metric}{unit} on the validation split, {seeds}; * is chosen"
+    print(f"{spec.name}, preset {search.options.preset}, {notes.cell_label(spec, *key)}: {what}")
+    TextConsole().print(view)
