@@ -85,7 +85,6 @@ class SlurmSettings(BaseModel):
 
     @property
     def side_by_side(self) -> int:
-        """Runs at a time in one task."""
         return self.workers or max(1, self.gpus_per_job)
 
     @property

@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from benchmark.config.compose import with_selection
-from benchmark.config.merge import explain
 from benchmark.config.schema import IDENTITY, RunConfig
 from benchmark.engine.records import Record
 from benchmark.errors import StorageError
@@ -79,7 +77,7 @@ class Details:
                 "average_of": [cell_name(spec, row, part) for part in result.column.average_of],
                 "runs": [self._outcome(spec, run) for run in result.runs],
             }
-            content |= {"config": [], "sources": [], "baseline": ""}
+            content |= {"config": [], "baseline": ""}
             words = []
             if not result.column.average_of:
                 planned = cells[row, column]
@@ -88,7 +86,6 @@ class Details:
                 content["baseline"] = baseline.label
                 content["config"] = differences(planned.runs[0], cells[baseline.key, column].runs[0])
                 content["tuned"] = planned.chosen.source if planned.chosen else ""
-                content["sources"] = list(explain(with_selection(planned.plain)))
                 words = _environment(content["runs"])
             repeats = command if spec.paper == "sweep" else self.command(spec, result, words)
             content |= {"command": repeats, "complete": result.complete}

@@ -74,12 +74,10 @@ class RunFolder:
         return self.path.is_dir()
 
     def claimed(self) -> AbstractContextManager[bool]:
-        """Whether this process has the claim on the run, until the end of the ``with``."""
         return claim.claimed(self._beside(".claim"))
 
     @property
     def is_held(self) -> bool:
-        """Whether a living process has the claim."""
         return claim.is_held(self._beside(".claim"))
 
     @property
@@ -133,7 +131,6 @@ class RunFolder:
             raise damaged(path, f"it belongs into a folder {expected}: copied or renamed")
 
     def move_away(self) -> Path:
-        """Move a finished run to ``.seed<k>.old-<n>``, so that it is carried out again; where it is now."""
         number = 1
         while self._beside(f".old-{number}").exists():
             number += 1
@@ -143,11 +140,9 @@ class RunFolder:
     # Attempts --------------------------------------------------------------------------------------------------
 
     def attempts(self) -> list[Path]:
-        """The attempts that lie there."""
         return list(self.path.parent.glob(f".{self.path.name}-*"))
 
     def begin(self, config: RunConfig, launch: str) -> "Attempt":
-        """A new attempt of a launch."""
         path = self._beside(f"-{uuid.uuid4().hex[:12]}")
         plain = {"hash": config.hash, **config.model_dump(mode="json")}
         with storing(path):
@@ -166,7 +161,6 @@ class RunFolder:
         return failed[0] if failed else ""
 
     def _newest(self) -> Path | None:
-        """The newest attempt."""
         return max(self.attempts(), key=lambda path: path.stat().st_mtime, default=None)
 
     def last_failure(self) -> tuple[str, Path] | None:
@@ -211,11 +205,9 @@ class Attempt:
         return self.path.is_dir()
 
     def append(self, records: Sequence[Record]) -> None:
-        """Append records."""
         self.start(record_lines(records))
 
     def start(self, lines: bytes) -> None:
-        """Append lines of records."""
         path = self.path / "records.jsonl"
         with storing(path), path.open("ab") as stream:
             stream.write(lines)
@@ -320,7 +312,6 @@ class ResultsFolder:
         return self
 
     def run(self, key: str) -> RunFolder:
-        """The place of the run ``<name>/seed<k>``."""
         return RunFolder(self.root / "runs" / key)
 
     def run_keys(self) -> list[str]:
