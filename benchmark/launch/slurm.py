@@ -129,13 +129,11 @@ def submit(plan: Plan, settings: SlurmSettings, number: int) -> str:
         cpus_per_task=s.cpus_per_job or s.side_by_side * s.threads,
         array_parallelism=s.max_parallel,
         setup=[
-            *(f"module load {module}" for module in s.modules),
             *s.setup,
             *(f"export {name}={shlex.quote(value)}" for name, value in variables.items()),
         ],
         additional_parameters=s.slurm,
-        **s.place,
-        **({"mem": s.mem} if s.mem is not None else {}),
+        **s.asked,
     )
     try:
         # submitit prints what sbatch says and raises it too.

@@ -22,7 +22,7 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,20 +30,12 @@ from typing import Any, Literal
 
 import yaml
 
-from benchmark import code
 from benchmark.config.files import read_yaml
 from benchmark.config.schema import RunConfig
-from benchmark.engine.records import Record
 from benchmark.errors import StorageError, wrong
 from benchmark.runs import claim
 from benchmark.runs.files import reading, storing, write_with_folder
-from benchmark.runs.result_files import (
-    damaged,
-    read_result,
-    record_bytes,
-    record_lines,
-    write_result,
-)
+from benchmark.runs.result_files import damaged, read_result, record_bytes, write_result
 from benchmark.runs.status import Result
 
 FORMAT = 3
@@ -113,14 +105,12 @@ class RunFolder:
         path = (self.path if self.is_finished else self._newest() or self.path) / "config.yaml"
         try:
             plain = read_yaml(path, "configuration")
-            stated = plain.pop("hash")
+            del plain["hash"]
             config = RunConfig.model_validate(plain)
         except StorageError:
             raise
         except (KeyError, ValueError) as error:
             raise damaged(path, str(error).partition("\n")[0]) from error
-        if config.hash != stated:
-            raise damaged(path, f"its hash is {config.hash}; expected {stated}")
         self._check_place(path, config.hash, config.seed)
         return config
 
@@ -199,15 +189,7 @@ class Attempt:
     sha256: Any = field(default_factory=hashlib.sha256)
     size: int = 0
 
-    @property
-    def is_there(self) -> bool:
-        """Whether nobody has removed it, as who takes a run over does."""
-        return self.path.is_dir()
-
-    def append(self, records: Sequence[Record]) -> None:
-        self.start(record_lines(records))
-
-    def start(self, lines: bytes) -> None:
+    def append(self, lines: bytes) -> None:
         path = self.path / "records.jsonl"
         with storing(path), path.open("ab") as stream:
             stream.write(lines)
@@ -226,8 +208,6 @@ class Attempt:
 
     def publish(self, result: Result, keep_checkpoint: bool) -> None:
         """Make this the finished run."""
-        if code.of_file(self.path / "records.jsonl") != result.records_sha256:
-            raise damaged(self.path / "records.jsonl", "changed by another program while the run was at work")
         write_result(self.path, result)
         publish(self.path, self.run, keep_checkpoint)
 

@@ -132,7 +132,7 @@ def _interrupted_once(config: RunConfig) -> str:
 
 def _differences(a: RunConfig, b: RunConfig) -> list[str]:
     """What is not the same, bit for bit, in the results of two runs."""
-    states = [checkpoint.read(folder_of(config).path / "checkpoint.pt")["state"] for config in (a, b)]
+    states = [torch.load(folder_of(config).path / "checkpoint.pt", weights_only=True)["state"] for config in (a, b)]
     found = [name for name in states[0] if not same(states[0][name], states[1][name])]
     records = [(folder_of(config).path / "records.jsonl").read_bytes() for config in (a, b)]
     return found + (["records"] if records[0] != records[1] else [])

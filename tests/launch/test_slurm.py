@@ -39,7 +39,7 @@ def queue(tmp_path: Path, monkeypatch: Any) -> FakeQueue:
 
 def test_one_array_of_identical_tasks(cli: Any, queue: FakeQueue, tmp_path: Path) -> None:  # noqa: F811
     given = ("time=90", "mem=8GB", "workers=2", "threads=3", "max_parallel=5", "partition=gpu")
-    more = ("setup=[ulimit -c 0]", "modules=[cuda/12.4]", "slurm={exclude: node1}")
+    more = ("setup=[module load cuda/12.4,ulimit -c 0]", "slurm={exclude: node1}")
     exit_code, out, err = cli(*DETACHED, *(f"launcher.{word}" for word in (*given, *more)))
     assert (exit_code, err) == (0, "")
     (script,), options, results = queue.scripts, queue.options, tmp_path / "results"

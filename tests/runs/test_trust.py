@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import signal
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,7 +16,6 @@ from tiny_runs import STATEFUL, bits, carry_out, folder_of, index_of, result_of,
 from benchmark import code
 from benchmark.config.schema import RunConfig
 from benchmark.engine.federation import FederatedRun
-from benchmark.errors import UserError
 from benchmark.launch.work import Plan, work
 from benchmark.runs import checkpoint
 from benchmark.runs.folder import RunFolder
@@ -89,15 +87,6 @@ def test_a_copied_folder_is_no_result(ended: RunConfig) -> None:
 # Runs at work ------------------------------------------------------------------------------------------------------
 
 
-def flip_a_bit(path: Path) -> None:
-    """One bit of the last tensor of a checkpoint. The archive has checksums that nothing compares."""
-    content = bytearray(path.read_bytes())
-    with zipfile.ZipFile(path) as archive:
-        (last,) = [item for item in archive.infolist() if item.filename.endswith("/data/0")]
-    content[last.header_offset + 200] ^= 1
-    path.write_bytes(content)
-
-
 @pytest.mark.parametrize(
     "damage",
     [
@@ -105,10 +94,8 @@ def flip_a_bit(path: Path) -> None:
         lambda path: path.write_bytes(b""),
         lambda path: path.write_bytes(b"hello world\n" * 100),
         lambda path: torch.save([1, 2, 3], path),
-        lambda path: torch.save({"hash": "000000000000", "seed": 0, "state": {}}, path),
-        flip_a_bit,
     ],
-    ids=["cut", "empty", "text", "list", "without digest", "bit"],
+    ids=["cut", "empty", "text", "list"],
 )
 def test_a_damaged_checkpoint(halfway: RunConfig, calm: RunConfig, damage: Callable[[Path], None]) -> None:
     (attempt,) = folder_of(halfway).attempts()
@@ -144,21 +131,6 @@ def test_records_that_are_not_those_of_their_checkpoint(
     path.write_bytes(damage(path.read_bytes())) if damage else path.unlink()
     assert carry_out(halfway).state == "done"
     assert bits(halfway) == bits(calm) and remains(halfway) == []
-
-
-def test_records_that_were_edited_while_a_run_is_at_work(tmp_path: Path, calm: RunConfig) -> None:
-    config = tiny(tmp_path / "results", STATEFUL)
-
-    def progress(round: int, *_: object) -> None:
-        if round == 2:
-            (attempt,) = folder_of(config).attempts()
-            path = attempt / "records.jsonl"
-            path.write_bytes(path.read_bytes().replace(b"0.", b"1.", 1))
-
-    with pytest.raises(UserError, match="changed by another program while the run was at work"):
-        carry_out(config, progress)
-    assert not folder_of(config).is_finished and index_of(config).state(config.key) == "failed"
-    assert carry_out(config).state == "done" and bits(config) == bits(calm)
 
 
 # Whole attempts ----------------------------------------------------------------------------------------------------

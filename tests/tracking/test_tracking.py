@@ -69,8 +69,7 @@ def test_everything_arrives(config: RunConfig) -> None:
     sent = run["config"]["update"]
     assert (sent["train"]["rounds"], sent["origin"]) == (3, result_of(config).origin)
     summary = merged(of_type(records, "summary"))
-    accuracy = result_of(config).final["test"]["accuracy"]
-    assert (summary["state"], summary["final/test/accuracy"]) == ("done", accuracy)
+    assert summary["state"] == "done"
     globs = [metric for metric in of_type(records, "metric") if metric.get("glob_name") == "*"]
     assert [metric["step_metric"] for metric in globs] == ["round"]
 
@@ -140,22 +139,19 @@ def test_tables_and_figures_are_artifacts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("mode", "variable", "quietest"),
+    ("mode", "variable", "active"),
     [
-        ("online", "", "online"),
-        ("online", "offline", "offline"),
-        ("offline", "online", "offline"),
-        ("offline", "disabled", "disabled"),
-        ("disabled", "online", "disabled"),
-        ("online", "nonsense", "online"),
+        ("online", "disabled", True),
+        (None, "disabled", False),
+        (None, "", True),
+        ("disabled", "online", False),
     ],
 )
-def test_the_variable_makes_it_quieter_only(
-    mode: str, variable: str, quietest: str, monkeypatch: pytest.MonkeyPatch
+def test_the_variable_says_the_mode_where_the_settings_do_not(
+    mode: str | None, variable: str, active: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WANDB_MODE", variable)
-    settings = wandb(Path(), mode=mode).settings
-    assert (settings.quietest, settings.active) == (quietest, quietest != "disabled")
+    assert wandb(Path(), mode=mode).settings.active == active
 
 
 @pytest.mark.parametrize(("key", "value"), [("mode", "loud"), ("project", "a/b"), ("tags", 3), ("poll", 1)])
