@@ -72,10 +72,6 @@ class SlurmSettings(BaseModel):
         settings = validate(
             cls, values, "launcher.", after=" Set it in conf/launcher/slurm.yaml or with launcher.KEY=VALUE."
         )
-        for key, value in (*settings.model_dump().items(), *settings.slurm.items()):
-            if not f"{key}{value}".isprintable():
-                expected = "text without line breaks or other control characters"
-                raise ConfigError(wrong("launcher", {key: value}, expected))
         if settings.seconds_to_signal <= settings.grace:
             saving = (settings.signal_delay + settings.grace) / 60
             expected = f"more than the {saving:g} minutes for saving (launcher.signal_delay, launcher.grace)"

@@ -26,7 +26,7 @@ from benchmark.engine.randomness import seed_torch
 from benchmark.engine.round_values import RoundValues
 from benchmark.engine.state import FederationState, RoundReport
 from benchmark.engine.training import LocalTrainer
-from benchmark.runs import build, checkpoint
+from benchmark.runs import build
 
 BASE: dict[str, Any] = {
     "dataset": {

@@ -16,6 +16,7 @@ from benchmark.launch.progress import Following, duration
 from benchmark.reports.render.console import TextConsole
 from benchmark.runs.folder import ResultsFolder
 from benchmark.runs.index import RunIndex
+from benchmark.runs.result_files import record_lines
 
 Look = Callable[[float], None]
 
@@ -73,7 +74,9 @@ def test_lines(verbose: bool, results: ResultsFolder, clock: Clock, capsys: Any)
         shown.look()
         clock.now += 20
         shown.look()  # nothing has changed
-        results.run(runs[2].key).begin(runs[2], "x").append([Record(50, "train", "all", "loss", 1.0)])
+        results.run(runs[2].key).begin(runs[2], "x").append(
+            record_lines([Record(50, "train", "all", "loss", 1.0)])
+        )
         finish(results, runs[3], state="diverged", message="NaN", seconds=3.0)
         results.run(runs[4].key).begin(runs[4], shown.launch).end("failed: ValueError: bad\nTraceback ...")
         fail(results, runs[5])  # of another launch: this one tries it
