@@ -71,7 +71,6 @@ class Registry(Generic[Item]):
         self.found[name] = [*self.found.get(name, []), (module, item)]
 
     def names(self) -> list[str]:
-        """All names, sorted."""
         broken_files(self.package)
         return sorted(self.found)
 

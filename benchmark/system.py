@@ -5,7 +5,6 @@ This module imports nothing of ours but the errors. Every package may import it.
 
 import contextlib
 import errno
-import multiprocessing
 import os
 import platform
 import re
@@ -18,9 +17,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from benchmark.errors import shorten, wrong
-
-LEFT_SECONDS = 3600.0
-"""Age of a temporary file whose process may have been one of another machine, after which it counts as left behind."""
 
 PARENT_SECONDS = 0.5
 """Time between two looks whether the parent of a process lives."""
@@ -74,11 +70,9 @@ def usable_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def end_with_parent(warn: Callable[[], object] = lambda: None, grace: float = 0.0) -> None:
+def end_with_parent(warn: Callable[[], object], grace: float) -> None:
     """End this process when its parent has died: call ``warn`` first, and wait for ``grace`` seconds after that."""
-    # A process that multiprocessing has started knows it, also if it has died meanwhile.
-    process = multiprocessing.parent_process()
-    parent = os.getppid() if process is None else process.pid
+    parent = os.getppid()
 
     def watch() -> None:
         while os.getppid() == parent:
@@ -105,7 +99,6 @@ def replacing(path: Path) -> Iterator[Path]:
 
     So no reader sees half of it. After an exception ``path`` is as it was. A folder replaces no filled folder.
     """
-    remove_leftovers(path)
     beside = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
     try:
         yield beside
@@ -114,35 +107,9 @@ def replacing(path: Path) -> Iterator[Path]:
         _remove(beside)
 
 
-def remove_leftovers(path: Path) -> None:
-    """Remove temporary files and folders for ``path``, called ``.NAME.PID...``, whose processes are gone."""
-    start = f".{path.name}."
-    for left in path.parent.iterdir() if path.parent.is_dir() else ():
-        pid = left.name.removeprefix(start).partition(".")[0]
-        if left.name.startswith(start) and pid.isdigit() and not _is_alive(int(pid)) and _is_old(left):
-            _remove(left)
-
-
 def _remove(path: Path) -> None:
     with contextlib.suppress(OSError):
         if path.is_dir():
             shutil.rmtree(path)
         else:
             path.unlink(missing_ok=True)
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except (OSError, OverflowError):
-        pass
-    return True
-
-
-def _is_old(path: Path) -> bool:
-    try:
-        return time.time() - path.stat().st_mtime > LEFT_SECONDS
-    except OSError:
-        return False

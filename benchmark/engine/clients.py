@@ -116,7 +116,6 @@ class ClientSide:
         return group_counts(p.clients, labels, attributes, p.num_classes, p.num_attributes)
 
     def data(self, client: int) -> Samples:
-        """The samples of one client."""
         return self._samples(self.indices[client])
 
     def _samples(self, rows: Tensor) -> Samples:
@@ -126,7 +125,6 @@ class ClientSide:
 
     @cached_property
     def all_data(self) -> Samples:
-        """The samples of all clients, each once."""
         return self._samples(torch.unique(torch.cat(self.indices)))
 
     def _random_order(self, round: int, client: int, phase: int, epoch: int, n: int) -> np.ndarray:

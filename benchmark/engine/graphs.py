@@ -97,7 +97,6 @@ class RecordedStep:
     refused: bool = False
 
     def __call__(self, x: Tensor, y: Tensor, index: Tensor) -> tuple[Tensor, bool]:
-        """Carry out the step."""
         with self.recorder.in_order():
             return self._carry_out([x, y, index]), False
 

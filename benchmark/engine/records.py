@@ -33,6 +33,5 @@ class Cost:
     trained: int = 0
 
     def records(self, round: int) -> list[Record]:
-        """One record for each cost that there was."""
         costs = [(f.name, getattr(self, f.name)) for f in fields(self)]
         return [Record(round, "cost", "all", name, float(value)) for name, value in costs if value]

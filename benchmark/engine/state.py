@@ -85,7 +85,6 @@ class FederationState:
     clients: dict[int, State]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain containers and tensors, for a checkpoint."""
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
 

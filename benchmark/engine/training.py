@@ -31,11 +31,9 @@ class ActiveRule:
     ctx: ClientContext
 
     def has(self, hook: str) -> bool:
-        """Whether the rule has a hook of its own."""
         return overrides(self.rule, hook)
 
     def loss(self, batch: Batch) -> Loss:
-        """The rule's extra loss on a batch."""
         return self.rule.loss(self.ctx, batch)
 
     def correct(self, w: Tensor, g: Tensor) -> None:

@@ -73,7 +73,6 @@ class Workers:
 
     @property
     def alive(self) -> list[subprocess.Popen[bytes]]:
-        """Those that have not ended."""
         return [process for process in self.processes if process.poll() is None]
 
     def stop(self, is_urgent: Callable[[], bool] = lambda: False) -> None:

@@ -20,11 +20,6 @@ def cuda_devices() -> int:
     return torch.cuda.device_count()
 
 
-def _listed() -> list[str]:
-    """The entries of CUDA_VISIBLE_DEVICES: numbers or ``GPU-<uuid>``."""
-    return [name.strip() for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
-
-
 def assign_devices(tasks: int, settings: LocalSettings) -> list[str | None]:
     """The value of CUDA_VISIBLE_DEVICES for each worker to start; None leaves the variable as it is.
 
@@ -47,6 +42,6 @@ def _visible(device: str, devices: Sequence[str], count: int) -> str:
         here = ", ".join(f"cuda:{index}" for index in range(count)) or "no GPU"
         expected = f"cpu alone, GPUs by number (here: {here}), or null for all GPUs"
         raise ConfigError(wrong("launcher.devices", list(devices), expected))
-    # The numbers are those of torch, which counts what the environment lets it see.
-    listed = _listed()
-    return listed[int(match[1])] if listed else match[1]
+    # The numbers are those of torch, which counts what the environment lets it see: numbers or GPU-<uuid>.
+    listed = list(filter(None, os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")))
+    return listed[int(match[1])].strip() if listed else match[1]

@@ -37,8 +37,6 @@ class SlurmSettings(BaseModel):
     name: str = "slurm"
     partition: str | None = Field(None, description="partition of the cluster; null: its default")
     account: str | None = Field(None, description="account that is charged; null: your default account")
-    qos: str | None = Field(None, description="quality of service; null: the cluster's default")
-    constraint: str | None = Field(None, description="features that a node must have, as sbatch writes them")
     time: PositiveInt = Field(
         120,
         description="time limit of a task in minutes; unfinished runs then save their state, and the task is queued "
@@ -61,10 +59,11 @@ class SlurmSettings(BaseModel):
         description="whether the command returns after the submission; the same command later follows the tasks",
     )
     poll: float = Field(10.0, gt=0, description="seconds between two looks at the queue")
-    setup: tuple[str, ...] = Field((), description="shell lines to run before the task")
-    modules: tuple[str, ...] = Field((), description="modules to load with `module load`")
+    setup: tuple[str, ...] = Field(
+        (), description="shell lines to run before the task: [module load cuda/12.4]"
+    )
     slurm: dict[str, Any] = Field(
-        {}, description="other parameters of sbatch by their long names: {exclusive: true, reservation: mine}"
+        {}, description="other parameters of sbatch by their long names: {qos: high, constraint: a100}"
     )
 
     @classmethod
@@ -73,10 +72,6 @@ class SlurmSettings(BaseModel):
         settings = validate(
             cls, values, "launcher.", after=" Set it in conf/launcher/slurm.yaml or with launcher.KEY=VALUE."
         )
-        for key, value in (*settings.model_dump().items(), *settings.slurm.items()):
-            if not f"{key}{value}".isprintable():
-                expected = "text without line breaks or other control characters"
-                raise ConfigError(wrong("launcher", {key: value}, expected))
         if settings.seconds_to_signal <= settings.grace:
             saving = (settings.signal_delay + settings.grace) / 60
             expected = f"more than the {saving:g} minutes for saving (launcher.signal_delay, launcher.grace)"
@@ -85,7 +80,6 @@ class SlurmSettings(BaseModel):
 
     @property
     def side_by_side(self) -> int:
-        """Runs at a time in one task."""
         return self.workers or max(1, self.gpus_per_job)
 
     @property
@@ -99,13 +93,12 @@ class SlurmSettings(BaseModel):
         return self.time * 60 - self.signal_delay
 
     @property
-    def place(self) -> dict[str, Any]:
-        """What chooses a node, by the names of the options of sbatch."""
+    def asked(self) -> dict[str, Any]:
+        """What a task asks for, by the names of submitit's parameters."""
         given = {
             "partition": self.partition,
             "account": self.account,
-            "qos": self.qos,
-            "constraint": self.constraint,
+            "mem": self.mem,
             # Older clusters know GPUs by gres only, which then replaces the number.
             "gpus_per_node": None if "gres" in self.slurm else self.gpus_per_job or None,
         }

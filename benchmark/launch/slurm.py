@@ -24,7 +24,6 @@ from benchmark.launch.local import Workers, environment
 from benchmark.launch.progress import Following, say
 from benchmark.launch.settings import SlurmSettings
 from benchmark.launch.work import Plan, read_plan
-from benchmark.paths import ROOTS
 from benchmark.runs.folder import ResultsFolder
 from benchmark.tracking import Wandb
 
@@ -115,12 +114,8 @@ def submit(plan: Plan, settings: SlurmSettings, number: int) -> str:
     """Submit an array of ``number`` tasks; its id. `ConfigError` if SLURM refuses or does not answer."""
     import submitit
 
-    s, folder = settings, plan.path.parent
-    for path, signs in (*((root, ":\n") for root in ROOTS), (folder, "%\\\n:")):
-        if set(signs) & set(str(path.absolute())):
-            shown = ", ".join(map(repr, signs))
-            raise ConfigError(f"launcher=slurm: got the folder {str(path)!r}; expected one without {shown}.")
-    executor = submitit.SlurmExecutor(folder=folder, max_num_timeout=TIMEOUTS)
+    s = settings
+    executor = submitit.SlurmExecutor(folder=plan.path.parent, max_num_timeout=TIMEOUTS)
     variables = environment(Path(plan.root) / "code" / plan.code)
     executor.update_parameters(
         job_name=name_of(Path(plan.root)),
@@ -129,32 +124,27 @@ def submit(plan: Plan, settings: SlurmSettings, number: int) -> str:
         cpus_per_task=s.cpus_per_job or s.side_by_side * s.threads,
         array_parallelism=s.max_parallel,
         setup=[
-            *(f"module load {module}" for module in s.modules),
             *s.setup,
             *(f"export {name}={shlex.quote(value)}" for name, value in variables.items()),
         ],
         additional_parameters=s.slurm,
-        **s.place,
-        **({"mem": s.mem} if s.mem is not None else {}),
+        **s.asked,
     )
     try:
         # submitit prints what sbatch says and raises it too.
         with redirect_stderr(io.StringIO()), executor.batch():
             jobs = [executor.submit(Task(plan.path, s)) for _ in range(number)]
     except submitit.core.utils.FailedJobError as error:
-        raise ConfigError(_refusal(" ".join(str(error).split()))) from error
+        said = " ".join(str(error).split())
+        full = (
+            "Set launcher.max_parallel lower. "
+            if re.search("MaxSubmit|MaxJobCount|submit limit", said)
+            else ""
+        )
+        raise ConfigError(f"SLURM does not take the tasks: {said} {full}Nothing was submitted.") from error
     job = str(jobs[0].job_id).partition("_")[0]
     plan.path.with_name("job").write_text(job)
     return job
-
-
-def _refusal(said: str) -> str:
-    """The message about what sbatch has said."""
-    if re.search(r"MaxSubmit|MaxJobCount|submit limit", said, re.IGNORECASE):
-        return f"SLURM takes no more tasks now: {said} Set launcher.max_parallel lower."
-    if re.search(r"Unable to contact|timed out|Zero Bytes|standby mode", said, re.IGNORECASE):
-        return f"SLURM does not answer: {said} Give the same command again later."
-    return f"SLURM refuses these settings (launcher.*): {said} Nothing was submitted."
 
 
 def _live(root: Path) -> list[tuple[str, Plan]]:

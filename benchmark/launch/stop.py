@@ -30,7 +30,6 @@ class StopRequest:
     _requested_at: float = 0.0
 
     def __call__(self) -> bool:
-        """Whether anybody has asked for it."""
         return bool(self.reason)
 
     def request(self, reason: str, again: bool = False) -> None:

@@ -57,16 +57,13 @@ class Plan:
         return Path(self.root) / "launches" / self.id / "plan.json"
 
     def write(self) -> None:
-        """Write the file."""
         write_with_folder(self.path, json.dumps(asdict(self)).encode())
 
     @property
     def keys(self) -> list[str]:
-        """The runs below ``runs/``."""
         return [config.key for config in self.configs()]
 
     def configs(self) -> list[RunConfig]:
-        """The runs."""
         return [RunConfig.model_validate(plain) for plain in self.runs]
 
 

@@ -33,11 +33,9 @@ class Net(nn.Module):
         return self.body(x)
 
     def classify(self, z: Tensor) -> Tensor:
-        """Logits [B, C] of features [B, h]."""
         return self.classifier(z)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Logits [B, C] of inputs [B, c, H, W]."""
         return self.classify(self.features(x))
 
 
@@ -45,7 +43,6 @@ class UnitLength(nn.Module):
     """Divides each row by its length."""
 
     def forward(self, z: Tensor) -> Tensor:
-        """z / ||z|| of features [B, h]."""
         return F.normalize(z)
 
 

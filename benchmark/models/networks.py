@@ -106,7 +106,6 @@ class TinyMlp(Network):
     hidden: int = Field(64, ge=1)
 
     def net(self, num_classes: int, shape: Shape) -> Net:
-        """As the class says."""
         channels, height, width = shape
         body = nn.Sequential(
             nn.Flatten(),
@@ -130,7 +129,6 @@ class TinyCnn(Network):
     stride: int = Field(1, ge=1)
 
     def net(self, num_classes: int, shape: Shape) -> Net:
-        """As the class says."""
         (first, second), (channels, *sides) = self.filters, shape
         height, width = (((side - 1) // self.stride + 1) // 4 for side in sides)
         body = nn.Sequential(
@@ -219,7 +217,6 @@ class ResNet18(Network):
     width_multiplier: Multiplier = 1
 
     def net(self, num_classes: int, shape: Shape) -> Net:
-        """As the class says."""
         return _resnet18(num_classes, shape, channels=_resnet_widths(self.width_multiplier))
 
 
@@ -230,7 +227,6 @@ class ResNet18GroupNorm(ResNet18):
     groups: int = Field(2, ge=1)
 
     def net(self, num_classes: int, shape: Shape) -> Net:
-        """As the class says."""
         norm = partial(_timm().layers.GroupNorm, num_groups=self.groups)
         widths = _resnet_widths(self.width_multiplier, self.groups)
         return _resnet18(num_classes, shape, channels=widths, norm_layer=norm)
@@ -249,7 +245,6 @@ class ResNet50(PretrainedNetwork):
     width_multiplier: Multiplier = 1
 
     def net(self, num_classes: int, shape: Shape) -> Net:
-        """As the class says."""
         widths = _resnet_widths(self.width_multiplier, self.multiple)
         return _split(_from_timm(self.timm_name, num_classes, shape, channels=widths), num_classes)
 
@@ -277,7 +272,6 @@ class EfficientNetB0(PretrainedNetwork):
     hidden: Count = 0
 
     def net(self, num_classes: int, shape: Shape) -> Net:
-        """As the class says."""
         network = _from_timm("efficientnet_b0", num_classes, shape, drop_path_rate=self.drop_path)
         net = _split(network, num_classes)
         if not self.hidden:
@@ -315,7 +309,6 @@ class MobileNetV2(PretrainedNetwork):
         return value
 
     def net(self, num_classes: int, shape: Shape) -> Net:
-        """As the class says."""
         norm = partial(_timm().layers.GroupNormAct, num_groups=self.groups, eps=1e-6)
         name = f"mobilenetv2_{round(100 * self.width_multiplier):03}"
         network = _from_timm(name, num_classes, shape, norm_layer=norm, drop_path_rate=self.drop_path)
@@ -360,7 +353,6 @@ class WideResNet(Network):
     widening_factor: int = Field(10, ge=1)
 
     def net(self, num_classes: int, shape: Shape) -> Net:
-        """As the class says."""
         layers: list[nn.Module] = [nn.Conv2d(shape[0], 16, 3, padding=1)]
         before = 16
         for base, stride in ((16, 1), (32, 2), (64, 2)):

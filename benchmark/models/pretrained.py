@@ -47,12 +47,10 @@ class WeightsFile:
 
     @property
     def file(self) -> str:
-        """Name of the file."""
         return self.url.rpartition("/")[2]
 
     @property
     def digits(self) -> str:
-        """The first digits of its SHA-256."""
         return self.file.rpartition("-")[2].removesuffix(".pth")
 
     @property

@@ -16,7 +16,7 @@ from benchmark.config.schema import IDENTITY, RunConfig
 from benchmark.engine.records import Record
 from benchmark.errors import StorageError
 from benchmark.experiments.metrics import METRICS
-from benchmark.experiments.plan import Cells, settings_of
+from benchmark.experiments.plan import Cells
 from benchmark.experiments.selection import TableQuery
 from benchmark.experiments.spec import TableSpec
 from benchmark.experiments.tuning import COMMITTED, TunedFolder
@@ -77,7 +77,7 @@ class Details:
                 "average_of": [cell_name(spec, row, part) for part in result.column.average_of],
                 "runs": [self._outcome(spec, run) for run in result.runs],
             }
-            content |= {"config": [], "sources": [], "baseline": ""}
+            content |= {"config": [], "baseline": ""}
             words = []
             if not result.column.average_of:
                 planned = cells[row, column]
@@ -86,7 +86,6 @@ class Details:
                 content["baseline"] = baseline.label
                 content["config"] = differences(planned.runs[0], cells[baseline.key, column].runs[0])
                 content["tuned"] = planned.chosen.source if planned.chosen else ""
-                content["sources"] = settings_of(planned)
                 words = _environment(content["runs"])
             repeats = command if spec.paper == "sweep" else self.command(spec, result, words)
             content |= {"command": repeats, "complete": result.complete}

@@ -28,7 +28,6 @@ class Published:
 
     @property
     def value(self) -> float | None:
-        """The printed mean as a number."""
         return float(self.mean) if self.mean else None
 
     @property

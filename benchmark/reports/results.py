@@ -168,7 +168,6 @@ class TableResults:
     tuned: Mapping[tuple[str, str], TunedValues] = field(default_factory=dict)
 
     def cell(self, row: Row, column: Column) -> CellResult:
-        """The cell of a row and a column."""
         return self.cells[row.key, column.key]
 
     def against(self, base: str) -> "TableResults":

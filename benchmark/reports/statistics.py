@@ -58,7 +58,6 @@ class Difference:
         return self.interval_at(ALPHA)
 
     def interval_at(self, alpha: float) -> Interval | None:
-        """Interval of level 1 - ``alpha``."""
         if self.error is None:
             return None
         half = float(stats.t.ppf(1 - alpha / 2, self.freedom)) * self.error

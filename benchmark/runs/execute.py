@@ -30,7 +30,7 @@ from benchmark.runs.data import load_data
 from benchmark.runs.files import write_atomically
 from benchmark.runs.folder import Attempt, RunFolder, publish, whole_result
 from benchmark.runs.origin import made_by, origin_of
-from benchmark.runs.result_files import final_values
+from benchmark.runs.result_files import final_values, record_lines
 from benchmark.runs.status import Result, RunResult, RunState
 from benchmark.runs.tracker import TRACKED, Tracker
 from benchmark.system import explain
@@ -92,15 +92,21 @@ def execute(
     with _log_file(attempt):
         try:
             _set_up_torch(config)
-            session = _open(config, attempt, launch, progress, stop, started)
+            data = load_data(config)
+            run = build_run(config, data, stop)
+            origin, made = origin_of(config, data, run), made_by(config, data, run, launch.code)
+            session = RunSession(
+                config, attempt, progress, stop, started, launch.track, run, data.ids, origin, made
+            )
             log.info("start: %s", config.key)
             result = session.run()
             log.info("%s %s", result.state, result.message)
             return RunResult(result.state, " ".join(filter(None, [session.restarted, result.message])))
         except Exception as error:
-            if not attempt.is_there:  # this process was suspended, and another one has taken over
+            if not attempt.path.is_dir():  # this process was suspended, and another one has taken over
+                found = folder.result()
                 taken = RunResult(RunState.RUNNING, "another process has taken the run over")
-                return _outcome(folder) if folder.is_finished else taken
+                return RunResult(found.state, found.message) if found else taken
             explained = str(error) if isinstance(error, UserError) else explain(error)
             message = explained or _fault(error, attempt)
             log.error("failed: %s\n%s", message, traceback.format_exc())
@@ -108,12 +114,6 @@ def execute(
             if explained is None:
                 return RunResult(RunState.FAILED, message)
             raise UserError(explained) from error
-
-
-def _outcome(folder: RunFolder) -> RunResult:
-    result = folder.result()
-    assert result is not None
-    return RunResult(result.state, result.message)
 
 
 def _fault(error: Exception, attempt: Attempt) -> str:
@@ -133,20 +133,12 @@ def _set_up_torch(config: RunConfig) -> None:
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = config.precision.tf32
 
 
-def _open(
-    config: RunConfig, attempt: Attempt, launch: Launch, progress: Progress, stop: Stop, started: float
-) -> RunSession:
-    """The run with its data."""
-    data = load_data(config)
-    run = build_run(config, data, stop)
-    origin, made = origin_of(config, data, run), made_by(config, data, run, launch.code)
-    return RunSession(config, attempt, progress, stop, started, launch.track, run, data.ids, origin, made)
-
-
 @contextlib.contextmanager
 def _log_file(attempt: Attempt) -> Iterator[None]:
-    """Append the log to log.txt."""
-    handler = _LogFile(attempt.path / "log.txt", delay=True)
+    """Write the log to log.txt. A full disk is ignored: the command line says what ended the run."""
+    handler: logging.Handler = logging.NullHandler()
+    with contextlib.suppress(OSError):
+        handler = logging.FileHandler(attempt.path / "log.txt")
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     handler.handleError = lambda record: None  # type: ignore[method-assign]
     logging.getLogger().addHandler(handler)
@@ -157,14 +149,6 @@ def _log_file(attempt: Attempt) -> Iterator[None]:
         logging.getLogger().removeHandler(handler)
         with contextlib.suppress(OSError):
             handler.close()
-
-
-class _LogFile(logging.FileHandler):
-    """Ignores a full disk; the note of the attempt and the command line say what ended the run."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        with contextlib.suppress(OSError):  # there may be no inode left to create the file
-            super().emit(record)
 
 
 # Rounds ----------------------------------------------------------------------------------------------------------
@@ -301,7 +285,7 @@ class RunSession:
         write_atomically(self.attempt.path / "checkpoint.pt", whole)
         if (path / TRACKED).exists():
             shutil.copyfile(path / TRACKED, self.attempt.path / TRACKED)
-        self.attempt.start(lines)
+        self.attempt.append(lines)
         return True
 
     def _record(self, records: Sequence[Record]) -> None:
@@ -311,7 +295,7 @@ class RunSession:
             self._write_records()
 
     def _write_records(self) -> None:
-        self.attempt.append(self.pending)
+        self.attempt.append(record_lines(self.pending))
         self.pending, self.written_at = [], time.monotonic()
 
     def _checkpoint(self, state: FederationState) -> None:

@@ -22,7 +22,7 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,20 +30,12 @@ from typing import Any, Literal
 
 import yaml
 
-from benchmark import code
 from benchmark.config.files import read_yaml
 from benchmark.config.schema import RunConfig
-from benchmark.engine.records import Record
 from benchmark.errors import StorageError, wrong
 from benchmark.runs import claim
 from benchmark.runs.files import reading, storing, write_with_folder
-from benchmark.runs.result_files import (
-    damaged,
-    read_result,
-    record_bytes,
-    record_lines,
-    write_result,
-)
+from benchmark.runs.result_files import damaged, read_result, record_bytes, write_result
 from benchmark.runs.status import Result
 
 FORMAT = 3
@@ -74,12 +66,10 @@ class RunFolder:
         return self.path.is_dir()
 
     def claimed(self) -> AbstractContextManager[bool]:
-        """Whether this process has the claim on the run, until the end of the ``with``."""
         return claim.claimed(self._beside(".claim"))
 
     @property
     def is_held(self) -> bool:
-        """Whether a living process has the claim."""
         return claim.is_held(self._beside(".claim"))
 
     @property
@@ -115,14 +105,12 @@ class RunFolder:
         path = (self.path if self.is_finished else self._newest() or self.path) / "config.yaml"
         try:
             plain = read_yaml(path, "configuration")
-            stated = plain.pop("hash")
+            del plain["hash"]
             config = RunConfig.model_validate(plain)
         except StorageError:
             raise
         except (KeyError, ValueError) as error:
             raise damaged(path, str(error).partition("\n")[0]) from error
-        if config.hash != stated:
-            raise damaged(path, f"its hash is {config.hash}; expected {stated}")
         self._check_place(path, config.hash, config.seed)
         return config
 
@@ -133,7 +121,6 @@ class RunFolder:
             raise damaged(path, f"it belongs into a folder {expected}: copied or renamed")
 
     def move_away(self) -> Path:
-        """Move a finished run to ``.seed<k>.old-<n>``, so that it is carried out again; where it is now."""
         number = 1
         while self._beside(f".old-{number}").exists():
             number += 1
@@ -143,11 +130,9 @@ class RunFolder:
     # Attempts --------------------------------------------------------------------------------------------------
 
     def attempts(self) -> list[Path]:
-        """The attempts that lie there."""
         return list(self.path.parent.glob(f".{self.path.name}-*"))
 
     def begin(self, config: RunConfig, launch: str) -> "Attempt":
-        """A new attempt of a launch."""
         path = self._beside(f"-{uuid.uuid4().hex[:12]}")
         plain = {"hash": config.hash, **config.model_dump(mode="json")}
         with storing(path):
@@ -166,7 +151,6 @@ class RunFolder:
         return failed[0] if failed else ""
 
     def _newest(self) -> Path | None:
-        """The newest attempt."""
         return max(self.attempts(), key=lambda path: path.stat().st_mtime, default=None)
 
     def last_failure(self) -> tuple[str, Path] | None:
@@ -205,17 +189,7 @@ class Attempt:
     sha256: Any = field(default_factory=hashlib.sha256)
     size: int = 0
 
-    @property
-    def is_there(self) -> bool:
-        """Whether nobody has removed it, as who takes a run over does."""
-        return self.path.is_dir()
-
-    def append(self, records: Sequence[Record]) -> None:
-        """Append records."""
-        self.start(record_lines(records))
-
-    def start(self, lines: bytes) -> None:
-        """Append lines of records."""
+    def append(self, lines: bytes) -> None:
         path = self.path / "records.jsonl"
         with storing(path), path.open("ab") as stream:
             stream.write(lines)
@@ -234,8 +208,6 @@ class Attempt:
 
     def publish(self, result: Result, keep_checkpoint: bool) -> None:
         """Make this the finished run."""
-        if code.of_file(self.path / "records.jsonl") != result.records_sha256:
-            raise damaged(self.path / "records.jsonl", "changed by another program while the run was at work")
         write_result(self.path, result)
         publish(self.path, self.run, keep_checkpoint)
 
@@ -320,7 +292,6 @@ class ResultsFolder:
         return self
 
     def run(self, key: str) -> RunFolder:
-        """The place of the run ``<name>/seed<k>``."""
         return RunFolder(self.root / "runs" / key)
 
     def run_keys(self) -> list[str]:

@@ -1,6 +1,5 @@
 """What the runs of a results folder have come to. A command reads each ``result.json`` once."""
 
-import sys
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -31,7 +30,6 @@ class RunIndex:
     _results: dict[str, Result | None] = field(default_factory=dict)
     _now: dict[str, dict[str, Any]] = field(default_factory=dict)
     """What the own code and the data of finished runs are now, by what they were."""
-    _values: dict[Any, Any] = field(default_factory=dict)
 
     def refresh(self, keys: Collection[str], data: bool = False) -> None:
         """Read again what may have changed of ``keys``. Asks the disk once per configuration what is there.
@@ -59,23 +57,12 @@ class RunIndex:
             self._results[key] = None
             try:
                 result = self.results.run(key).result() if self._there.get(key, True) else None
-                self._results[key] = None if result is None else self._slim(result)
+                # Tables of thousands of runs do not need the samples of each client.
+                made = {} if result is None else {k: v for k, v in result.made.items() if k != "clients"}
+                self._results[key] = None if result is None else replace(result, made=made)
             except DamagedError as error:
                 self.problems[key] = str(error)
         return self._results[key]
-
-    def _slim(self, result: Result) -> Result:
-        """The result with values that many runs share kept in memory once."""
-        made = {key: value for key, value in result.made.items() if key != "clients"}
-        final = {
-            sys.intern(split): {sys.intern(metric): value for metric, value in values.items()}
-            for split, values in result.final.items()
-        }
-        return replace(result, final=final, origin=self._once(result.origin), made=self._once(made))
-
-    def _once(self, value: dict[str, Any]) -> dict[str, Any]:
-        once: dict[str, Any] = self._values.setdefault(repr(value), value)
-        return once
 
     def records(self, key: str) -> list[Record]:
         """The records of a finished run. `DamagedError` if they are not what was written: the run is so from now on."""

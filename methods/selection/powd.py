@@ -36,7 +36,6 @@ class PowD(VariantRule, Selection):
     batch_size: int = Field(default=28, ge=1)
 
     def choose(self, round: int, kappa: int, clients: ClientPool, state: State, rng: Generator) -> Choice:
-        """(ids, state)."""
         everybody = clients.num_clients
         d = everybody if self.d is None else self.d
         # In round 0 the run may want everybody (train.first_round_full), whatever d is.

@@ -11,5 +11,4 @@ class Uniform(Selection):
     """Every client is equally likely."""
 
     def choose(self, round: int, kappa: int, clients: ClientPool, state: State, rng: Generator) -> Choice:
-        """(ids, state)."""
         return rng.choice(clients.num_clients, size=kappa, replace=False).tolist(), state

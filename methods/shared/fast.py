@@ -32,7 +32,6 @@ class _IntraClass(torch.autograd.Function):
 
     @staticmethod
     def forward(z: Tensor, y: Tensor, eps: float, paper: bool) -> tuple[Tensor, Tensor]:
-        """The loss and its gradient."""
         same = y[:, None] == y  # [B, B]: all sums over a class are products with it
         count = same.sum(1, keepdim=True, dtype=z.dtype)  # N_c of each sample's class [B, 1]
         average = same / count
@@ -63,7 +62,6 @@ class _IntraClass(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: tuple[Tensor, Tensor]) -> None:
-        """Keep the gradient for `backward`."""
         ctx.set_materialize_grads(False)  # the second output has none
         ctx.mark_non_differentiable(output[1])
         ctx.save_for_backward(output[1])
@@ -71,7 +69,6 @@ class _IntraClass(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, above: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-        """The gradient with respect to z."""
         (gradient,) = ctx.saved_tensors
         return above * gradient, None, None, None
 

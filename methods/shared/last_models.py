@@ -51,7 +51,6 @@ class LastModels(ClientRule):
         return {"w": trained.w}, {"change": trained.w - last}
 
     def receive(self, server: State, view: RoundView) -> State:
-        """The new mean [d]."""
         change = view.payload["change"]
         if self.over == "participants":
             return server | {"mean": change / len(view.clients)}

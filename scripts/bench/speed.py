@@ -8,6 +8,7 @@ The bare loop is what one would write without any federation: each client's samp
 normalised, then contiguous batches go forward and backward into ``torch.optim.SGD``.
 """
 
+import itertools
 import multiprocessing
 import statistics
 import sys
@@ -109,18 +110,12 @@ def main(device: str = "cpu", size: str = "full") -> None:
             return
         pixels, clients, samples = (8, 2, 2) if mini else (32, 10, 2_560)
         data = {"train_size": clients * samples, "test_size": 10, "size": pixels, "channels": 3}
-        for amp in (False, True):
-            for graphs in (False, True):
-                print(
-                    f"ResNet-18, {pixels} px, batch 128, {'bf16' if amp else 'float32'}, graphs {graphs}",
-                    flush=True,
-                )
-                more = {"precision": {"amp": amp}, "runtime": {"device": device, "cuda_graphs": graphs}}
-                compare(
-                    settings(folder, data, clients, "resnet18_32", train={"batch_size": 128}, **more),
-                    1,
-                    REPEATS,
-                )
+        for amp, graphs in itertools.product((False, True), repeat=2):
+            precision = "bf16" if amp else "float32"
+            print(f"ResNet-18, {pixels} px, batch 128, {precision}, graphs {graphs}", flush=True)
+            more = {"precision": {"amp": amp}, "runtime": {"device": device, "cuda_graphs": graphs}}
+            config = settings(folder, data, clients, "resnet18_32", train={"batch_size": 128}, **more)
+            compare(config, 1, REPEATS)
 
 
 if __name__ == "__main__":

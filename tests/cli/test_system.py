@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 import torch
 from command_line import FAKE_RUN
 
-from benchmark.system import NO_MEMORY, explain, no_gpu_memory, remove_leftovers
+from benchmark.system import NO_MEMORY, explain, no_gpu_memory
 
 COMMAND = f"{sys.executable} -m benchmark"
 
@@ -110,34 +109,9 @@ def test_a_gpu_without_memory(error: BaseException, expected: bool) -> None:
     assert no_gpu_memory(error) == expected
 
 
-def test_leftovers_of_processes_that_are_gone(tmp_path: Path) -> None:
-    with subprocess.Popen(["true"]) as process:
-        pass
-    gone, here = process.pid, os.getpid()
-    hour_ago = time.time() - 3601
-
-    def put(name: str, old: bool = True) -> str:
-        path = tmp_path / name
-        if name.endswith("/"):
-            (path / "inside").mkdir(parents=True)
-        else:
-            path.touch()
-        if old:
-            os.utime(path, (hour_ago, hour_ago))
-        return name.rstrip("/")
-
-    put(f".table.csv.{gone}.tmp")
-    put(f".table.csv.{gone}.ab12/")
-    kept = {
-        put("table.csv"),
-        put(f".table.csv.{here}.tmp"),  # its process writes it
-        put(f".table.csv.{gone}1.tmp", old=False),  # perhaps of another machine
-        put(f".table.md.{gone}.tmp"),
-        put(".table.csv.lock"),
-    }
-    remove_leftovers(tmp_path / "table.csv")
-    assert {path.name for path in tmp_path.iterdir()} == kept
-    remove_leftovers(tmp_path / "nowhere" / "table.csv")
+def test_a_file_of_a_server_that_is_gone() -> None:
+    said = "'x' cannot be used (Stale file handle)."
+    assert explain(OSError(errno.ESTALE, "Stale file handle", "x")) == said
 
 
 def test_control_characters_do_not_reach_the_terminal(cli: Any) -> None:

@@ -52,7 +52,7 @@ class Reaper:
             self.watch(Path, name, lambda path, to: Path(to).name)
         self.watch(Path, "unlink", lambda *_, **__: "")
         self.watch(shutil, "rmtree", lambda *_, **__: "")
-        start = Attempt.start
+        start = Attempt.append
 
         def append(attempt: Attempt, lines: bytes) -> None:
             with (attempt.path / "records.jsonl").open("ab") as stream:
@@ -64,7 +64,7 @@ class Reaper:
             start(attempt, lines)
             self.step("after records")
 
-        patch.setattr(Attempt, "start", append)
+        patch.setattr(Attempt, "append", append)
         patch.setattr(execute, "WRITE_SECONDS", 0.0)
 
     def watch(self, place: Any, name: str, what: Callable[..., str]) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from benchmark.engine.records import Record
-from benchmark.tracking import Wandb, metric_name
+from benchmark.tracking import Wandb
 
 
 def wandb(root: Path, groups: dict[str, tuple[str, ...]] | None = None, **settings: Any) -> Wandb:
@@ -26,7 +26,9 @@ def by_round(records: Sequence[Record]) -> list[tuple[int, dict[str, float]]]:
     rounds: dict[int, dict[str, float]] = {}
     for record in records:
         if record.split != "participation":
-            rounds.setdefault(record.round, {})[metric_name(record)] = record.value
+            name = f"{record.split}/{record.metric}"
+            name += "" if record.group == "all" else f"/{record.group}"
+            rounds.setdefault(record.round, {})[name] = record.value
     return sorted(rounds.items())
 
 

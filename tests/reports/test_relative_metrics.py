@@ -3,11 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-import pytest
 from finished_runs import as_markdown, fail, finish, toy_table
 
 from benchmark.engine.records import Record
-from benchmark.errors import ConfigError
 from benchmark.experiments.plan import plan
 from benchmark.experiments.spec import TableSpec
 from benchmark.experiments.tables import TABLE_FOLDER, load_spec
@@ -88,18 +86,6 @@ def test_without_the_reference_there_is_nothing_to_reach(tmp_path: Path) -> None
     runs = outcomes(results_of(tmp_path, skip=("fedavg", 1)))
     assert [outcome for outcome, _ in runs["fedprox"]] == ["done", "missing", "done"]
     assert [outcome for outcome, _ in runs["fedavgm"]] == ["not reached", "missing", "failed"]
-
-
-@pytest.mark.parametrize(
-    "changes", [{"reference_row": None}, {"metric": "accuracy"}, {"reference_row": "fedav"}]
-)
-def test_a_reference_row_belongs_to_these_metrics(changes: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="reference_row"):
-        spec_of(**changes)
-    spec = spec_of()  # it is cut with the others
-    with pytest.raises(ConfigError, match="fedavg"):
-        spec.cut(["fedprox"], ["a"])
-    assert [row.key for row in spec.cut(["fedprox", "fedavg"], ["a"]).rows] == ["fedavg", "fedprox"]
 
 
 def test_the_two_halves_of_fedmr_table_4_are_made_of_the_same_runs() -> None:

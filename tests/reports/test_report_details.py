@@ -8,7 +8,6 @@ from benchmark.engine.records import Record
 from benchmark.experiments.plan import plan
 from benchmark.experiments.selection import TableQuery
 from benchmark.experiments.tables import spec_called
-from benchmark.reports.collect import commit_of
 from benchmark.reports.details import Details, differences, measured
 from benchmark.reports.results import Cell, CellRun, build_results
 from benchmark.runs.folder import ResultsFolder
@@ -56,12 +55,4 @@ def test_long_runs_are_cut() -> None:
     assert details["clients"]["width"] == 3
     assert (
         details["clients"]["cells"][:2] == [[1, 7, 3], [4, 7, 3]] and len(details["clients"]["cells"]) == 40
-    )
-
-
-def test_the_commits_of_a_run() -> None:
-    assert commit_of({"commit": "abc", "repositories": {}}) == "abc"
-    others = {"/my/squeezing": "def", "/my/other": ""}
-    assert (
-        commit_of({"commit": "", "repositories": others}) == "unknown, squeezing def, other without a commit"
     )

@@ -233,13 +233,6 @@ def test_mean_ranks_by_hand() -> None:
     assert ranking(last_bit).table["rank"].to_dict() == {"a": 1.5, "b": 1.5, "c": 3.0}
 
 
-def test_the_interval_has_no_width_where_all_blocks_agree() -> None:
-    order = ranking(pd.DataFrame(np.tile([3.0, 2.0, 1.0], (6, 1)), list("111222"), list("abc")))
-    assert order.table["low"].tolist() == order.table["high"].tolist() == [1.0, 2.0, 3.0]
-    # Friedman's statistic is at its largest, N (k - 1) = 4 with 2 degrees of freedom: p = exp(-2).
-    assert (order.blocks, order.p) == (2, pytest.approx(math.exp(-2)))
-
-
 @pytest.mark.parametrize(
     ("turned", "cliques", "apart"),
     [
@@ -252,9 +245,3 @@ def test_cliques(turned: int, cliques: list[tuple[str, ...]], apart: str) -> Non
     blocks = [[4.0, 3.0, 2.0, 1.0]] * (14 - turned) + [[2.0, 3.0, 4.0, 1.0]] * turned
     order = ranking(pd.DataFrame(blocks, range(14), list("abcd")))
     assert (order.cliques, order.apart) == (cliques, apart)
-
-
-@pytest.mark.parametrize("values", [{"a": [1.0, 2.0]}, {"a": [1.0, np.nan], "b": [1.0, 2.0]}])
-def test_what_cannot_be_ranked(values: dict[str, list[float]]) -> None:
-    with pytest.raises(ValueError, match="needs two methods"):
-        ranking(pd.DataFrame(values))

@@ -104,3 +104,25 @@ def test_tables_and_figures_are_artifacts(tmp_path: Path) -> None:
         artifacts = {artifact["type"]: artifact["name"] for artifact in of_type(records, "artifact")}
         found[run["run_id"]] = (run["job_type"], run["run_group"], artifacts[run["job_type"]])
     assert found == {f"{kind}-quick-t": (kind, "t", "quick-t") for kind in ("table", "figure")}
+
+
+@pytest.mark.parametrize(
+    ("mode", "variable", "active"),
+    [
+        ("online", "disabled", True),
+        (None, "disabled", False),
+        (None, "", True),
+        ("disabled", "online", False),
+    ],
+)
+def test_the_variable_says_the_mode_where_the_settings_do_not(
+    mode: str | None, variable: str, active: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WANDB_MODE", variable)
+    assert wandb(Path(), mode=mode).settings.active == active
+
+
+@pytest.mark.parametrize(("key", "value"), [("mode", "loud"), ("project", "a/b"), ("tags", 3), ("poll", 1)])
+def test_settings_that_are_refused(key: str, value: Any) -> None:
+    with pytest.raises(ConfigError, match=key):
+        validate(TrackingSettings, {"name": "wandb", key: value}, "tracking.")

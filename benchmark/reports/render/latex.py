@@ -1,7 +1,7 @@
-r"""A table as LaTeX: compiles as it is, and can be \input into a document that loads booktabs, graphicx and siunitx."""
+r"""A table as LaTeX: compiles as it is, and can be \input into a document that loads booktabs and graphicx."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from benchmark.reports.render.printed import Printed, printed, small_print
 from benchmark.reports.results import CellResult
@@ -16,16 +16,11 @@ _PREAMBLE = r"""\makeatletter
 \else
   \documentclass[a4paper]{article}
   \usepackage[margin=15mm]{geometry}
-  \usepackage{booktabs,graphicx,siunitx}
+  \usepackage{booktabs,graphicx}
   \def\fedtablesend{\end{document}}
   \begin{document}
 \fi
 \makeatother"""
-
-# siunitx cannot underline a number, so a line is drawn under it afterwards.
-_NUMBERS = r"""\sisetup{group-digits=none,retain-explicit-plus,table-align-text-after=false}
-\sisetup{text-series-to-math,reset-text-series=false}
-\def\secondbest#1{\llap{\underline{\phantom{#1}}}}"""
 
 _NUMBER = re.compile(r"[+-]?\d+(\.\d+)?")
 
@@ -50,7 +45,7 @@ def render(table: Table) -> str:
     """The whole file: one float per block of columns."""
     name, preset = " ".join(table.name.split()), f", preset {table.preset}" if table.preset else ""
     parts = [
-        f"% {name}{preset}. Compile it as it is, or \\input it: needs booktabs, graphicx and siunitx 3.",
+        f"% {name}{preset}. Compile it as it is, or \\input it: needs booktabs and graphicx.",
         f"% Settings, tests, gaps and sources: {name}.md",
         _PREAMBLE,
     ]
@@ -75,7 +70,6 @@ def _float(table: Table, number: int) -> list[str]:
         r"\centering\footnotesize\setlength\tabcolsep{6pt}",
         rf"\caption{{{head}}}\smallskip",
         rf"\label{{{label}}}",
-        _NUMBERS,
         # Narrower than the line as long as it fits, shrunk to it otherwise.
         r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
         *_tabular(table, block),
@@ -87,8 +81,8 @@ def _float(table: Table, number: int) -> list[str]:
 
 
 def _tabular(table: Table, block: ColumnBlock) -> list[str]:
-    columns = _columns(table, block)
-    alignment = "".join(_alignment(column, "c" if table.preset else "l") for column in columns)
+    columns = zip(*(line.cells for line in block.lines), strict=True)
+    alignment = "c" * len(block.columns) if table.preset else "".join(map(_alignment, columns))
     lines = [rf"\begin{{tabular}}{{l{alignment}}}", r"\toprule", *_head(block), r"\midrule"]
     seen_own = False
     for index, line in enumerate(block.lines):
@@ -97,68 +91,35 @@ def _tabular(table: Table, block: ColumnBlock) -> list[str]:
         elif index and table.small:
             lines.append(r"\addlinespace")
         seen_own |= line.own
-        lines += _line(table, line, columns)
+        lines += _line(table, line)
     return [*lines, r"\bottomrule", r"\end{tabular}}"]
 
 
-def _columns(table: Table, block: ColumnBlock) -> list[list[Printed]]:
-    """The large and the small print of all cells of each column."""
-    cells = zip(*(line.cells for line in block.lines), strict=True)
-    return [[entry for cell in column for entry in _entries(table, cell)] for column in cells]
+def _alignment(texts: Iterable[CellResult | str]) -> str:
+    """Of a column of texts: numbers stand at the right."""
+    return "r" if all(isinstance(text, str) and _NUMBER.fullmatch(text or "0") for text in texts) else "l"
 
 
 def _entries(table: Table, cell: CellResult | str) -> tuple[Printed, ...]:
+    """The large and the small print of a cell."""
     large, *small = printed(cell, table.show)
     return Printed(large.text) if _NUMBER.fullmatch(large.text) else large, *small
 
 
-def _alignment(entries: Sequence[Printed], otherwise: str) -> str:
-    """Numbers are aligned at the decimal point; a column without numbers as ``otherwise`` says."""
-    numbers = [entry.number for entry in entries if entry.number]
-    if not numbers:
-        return otherwise
-    signed = "+" * any(number[0] in "+-" for number in numbers)
-    parts = [number.lstrip("+-").partition(".") for number in numbers]
-    whole, rest = (max(len(part[place]) for part in parts) for place in (0, 2))
-
-    def width(entry: Printed) -> int:
-        tail = len(entry.interval) + len(entry.troubles) + len(entry.signs)
-        return 9 * bool(entry.spread) + 3 * bool(entry.seeds) + tail
-
-    longest = max(entries, key=width)
-    wide = (("missing", 1),) * len(longest.troubles)  # M is the widest letter
-    tail = _tail(longest._replace(troubles=wide), _places(entries))
-    return f"S[table-format={signed}{whole}.{rest}{f',table-space-text-post={{{tail}}}' if tail else ''}]"
-
-
-def _places(entries: Iterable[Printed]) -> int:
-    """Most digits before the point of a spread."""
-    return max(entry.spread.find(".") for entry in entries)
-
-
-def _cell(entry: Printed, column: Sequence[Printed], size: str = "") -> str:
-    r"""What stands in a row; ``size`` is a command such as ``\scriptsize``, with a space behind it."""
+def _cell(entry: Printed) -> str:
+    """What stands in a row: a formula, in which a minus sign is one."""
     if not entry.number:
-        return f"{{{size}{escape(entry.text)}}}" if entry.text else ""
-    bold = r"\bfseries " if entry.rank == "best" else ""
-    underline = rf"\secondbest{{{entry.number}}}" if entry.rank == "second" else ""
-    tail = underline + _tail(entry, _places(column))
-    return f"{size}{bold}{entry.number}{f' {{{tail}}}' if tail else ''}"
-
-
-def _tail(entry: Printed, places: int) -> str:
-    """What follows a number: spread and marks, in a formula, so that they are never bold."""
-    zeros = "0" * (places - entry.spread.find("."))
-    pad = rf"\phantom{{{zeros}}}" if zeros else ""
-    spread = rf"\,\pm\,{pad}{entry.spread}" if entry.spread else ""
-    spread += rf"\ {entry.interval}" if entry.interval else ""
+        return escape(entry.text)
+    pattern = {"best": r"\mathbf{{{}}}", "second": r"\underline{{{}}}"}.get(entry.rank, "{}")
+    formula = pattern.format(entry.number)
+    formula += rf" \pm {entry.spread}" if entry.spread else ""
+    formula += rf"\ {entry.interval}" if entry.interval else ""
     signs = "".join({"†": r"\dagger", "‡": r"\ddagger"}[sign] for sign in entry.signs)
-    formula = f"{spread}^{{{signs}}}" if signs else spread
-    text = f"${formula}$" if formula else ""
-    if entry.seeds:
-        letters = "".join(_letter(outcome) for outcome, _ in entry.troubles)
-        text += rf"\,{{\tiny {entry.seeds[0]}/{entry.seeds[1]}\,{letters}}}"
-    return text
+    formula += f"^{{{signs}}}" if signs else ""
+    if not entry.seeds:
+        return f"${formula}$"
+    letters = "".join(_letter(outcome) for outcome, _ in entry.troubles)
+    return rf"${formula}$\,{{\tiny {entry.seeds[0]}/{entry.seeds[1]}\,{letters}}}"
 
 
 def _letter(outcome: str) -> str:
@@ -167,7 +128,8 @@ def _letter(outcome: str) -> str:
 
 def _seeds_meaning(table: Table) -> str:
     """What the letters mean that are in the table."""
-    entries = [entry for block in table.blocks for column in _columns(table, block) for entry in column]
+    cells = (cell for block in table.blocks for line in block.lines for cell in line.cells)
+    entries = [entry for cell in cells for entry in _entries(table, cell)]
     outcomes = dict.fromkeys(outcome for entry in entries if entry.seeds for outcome, _ in entry.troubles)
     what = ", ".join(f"{_letter(outcome)}: {outcome}" for outcome in outcomes)
     return f" 2/3: seeds done ({what})." if outcomes else ""
@@ -180,18 +142,18 @@ def _head(block: ColumnBlock) -> list[str]:
         if group:
             rules.append(rf"\cmidrule(lr){{{start}-{start + size - 1}}}")
         start += size
-    last = _row([escape(block.head), *(f"{{{escape(label)}}}" for label in block.columns)])
+    last = _row([escape(block.head), *map(escape, block.columns)])
     return [_row(heads), "".join(rules), last] if rules else [last]
 
 
-def _line(table: Table, line: TableLine, columns: Sequence[Sequence[Printed]]) -> list[str]:
-    label = escape(line.label) + (" (own)" if line.own else "")
-    pairs = list(zip((_entries(table, cell) for cell in line.cells), columns, strict=False))
-    rows = [_row([label, *(_cell(entries[0], column) for entries, column in pairs)])]
-    for place, name in enumerate(table.small, 1):
-        small = [_cell(entries[place], column, r"\scriptsize ") for entries, column in pairs]
-        if any(small):
-            rows.append(_row([rf"\quad {{\scriptsize {name}}}", *small]))
+def _line(table: Table, line: TableLine) -> list[str]:
+    large, *others = zip(*(_entries(table, cell) for cell in line.cells), strict=True)
+    rows = [_row([escape(line.label) + (" (own)" if line.own else ""), *map(_cell, large)])]
+    for name, small in zip(table.small, others, strict=False):
+        texts = [_cell(entry) for entry in small]
+        if any(texts):
+            cells = (rf"\scriptsize {text}" if text else "" for text in (rf"\quad {name}", *texts))
+            rows.append(_row(cells))
     return rows
 
 

@@ -1,16 +1,16 @@
-"""FedTables: ``python -m benchmark run``. With the word ``job``: write the job for all frameworks instead."""
+"""FedTables: `benchmark.api.run`. With the word ``job``: write the job for all frameworks instead."""
 
 import os
 import sys
 import tempfile
+from typing import Any
 
 import numpy as np
 import torch
 from job import ROUNDS, Job
 
-from benchmark.__main__ import main
-from benchmark.cli.grammar import settings_of
-from benchmark.config.compose import configured, resolve
+from benchmark import api
+from benchmark.config.compose import compose, resolve
 from benchmark.engine.randomness import generator
 from benchmark.engine.records import Cost
 from benchmark.engine.views import client_pool
@@ -20,22 +20,22 @@ from benchmark.runs.data import load_data
 COHORT = 10
 """Clients in each round."""
 
-SETTINGS = (
-    "dataset=mnist partition=dirichlet partition.clients=100 partition.alpha=0.5 model=small_cnn method=fedavg "
-    f"train.clients_per_round={COHORT} train.epochs=1 train.batch_size=32 train.lr=0.02 train.momentum=0 "
-    "evaluation.every=100 runtime.device=cpu"
-).split()
-"""The job as words of ``python -m benchmark run``."""
+SETTINGS: dict[str, Any] = {
+    "dataset": "mnist", "model": "small_cnn", "method": "fedavg",
+    "partition": {"name": "dirichlet", "clients": 100, "alpha": 0.5},
+    "train": {"rounds": ROUNDS, "clients_per_round": COHORT, "epochs": 1, "batch_size": 32, "lr": 0.02, "momentum": 0},
+    "evaluation": {"every": 100}, "runtime": {"device": "cpu"},
+}  # fmt: skip
 
 
-def make(path: str, words: list[str]) -> None:
-    """Write the job that ``words`` describe: what FedTables does with seed 0."""
-    config = resolve(configured(settings_of(words)))
+def make(path: str) -> None:
+    """Write the job: what FedTables does with seed 0."""
+    config = resolve(compose("quick", SETTINGS))
     data = load_data(config)
     run = build_run(config, data)
     pool = client_pool(run.clients, run.initial_state(), Cost())
     orders = []
-    for t in range(config.train.rounds):
+    for t in range(ROUNDS):
         rng = generator(config.seed, "participation", t)
         ids, _ = run.method.selection.choose(t, COHORT, pool, {}, rng)
         for k in sorted(ids):
@@ -52,9 +52,9 @@ def make(path: str, words: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    words = [*SETTINGS, f"train.rounds={ROUNDS}"]
     if sys.argv[1:] == ["job"]:
-        make(os.environ["BENCH_JOB"], words)
+        make(os.environ["BENCH_JOB"])
     else:
         with tempfile.TemporaryDirectory() as folder:
-            sys.exit(main(["run", *words, f"paths.results={folder}"]))
+            run = api.run(**SETTINGS, paths={"results": folder})
+            print(f"accuracy {run.final['test']['accuracy']}")

@@ -61,33 +61,6 @@ const curveChart = (runs, metric, label, width) => {
   });
 };
 
-/* Mean and standard deviation of the finished seeds of a cell, at the rounds that all of them have. */
-const meanCurve = (runs, metric) => {
-  const finished = runs.filter((run) => ["done", "not reached"].includes(run.outcome) && run.curves?.[metric]);
-  const rounds = d3.group(finished.flatMap((run) => run.curves[metric]), ([round]) => round);
-  return [...rounds].filter(([, points]) => points.length === finished.length).map(([round, points]) => {
-    const values = points.map(([, value]) => value);
-    return { round, mean: d3.mean(values), spread: d3.deviation(values) };
-  });
-};
-
-/* One line for each picked cell, with a band. */
-const comparisonChart = (cells, metric, label, width) => {
-  const points = cells.flatMap(({ name, title, colour, runs }) => meanCurve(runs, metric).map((point) => ({ name, title, colour, ...point })));
-  const bands = points.filter((point) => point.spread !== undefined);
-  return plot(`${label} of each picked cell over rounds`, width, {
-    height: 260, x: { label: "round", nice: true }, y: { label, grid: true, nice: true },
-    marks: [
-      Plot.areaY(bands, { x: "round", y1: (point) => point.mean - point.spread, y2: (point) => point.mean + point.spread, z: "name", fill: "colour", fillOpacity: 0.15 }),
-      Plot.line(points, { x: "round", y: "mean", z: "name", stroke: "colour", strokeWidth: 1.6 }),
-      Plot.dot(points, {
-        x: "round", y: "mean", r: 2.2, fill: "colour", tip: true,
-        title: ({ title, round, mean, spread }) => `${title}, round ${round}: ${mean.toFixed(2)}${spread === undefined ? "" : ` ± ${spread.toFixed(2)}`}`,
-      }),
-    ],
-  });
-};
-
 /* Accuracy in each class and group, one dot for each seed. */
 const groupChart = (runs, name, width) => {
   const dots = runs.flatMap((run) => Object.entries(run.groups ?? {}).map(([group, value]) => ({ group: name(group), seed: run.seed, value })));

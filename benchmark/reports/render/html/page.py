@@ -149,7 +149,7 @@ def render(
     environment.filters["full_label"] = full_label
     folder = resources.files(__package__)
     scripts = [(folder / "vendored" / name).read_text() for name in LIBRARIES]
-    scripts += [(folder / name).read_text() for name in ("charts.js", "report.js", "compare.js")]
+    scripts += [(folder / name).read_text() for name in ("charts.js", "report.js")]
     digests = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in scripts]
     ranks = {section.table.name: section.ranks for section in sections if section.ranks}
     return environment.get_template("page.html.jinja").render(

@@ -12,72 +12,21 @@ const unpack = async (text) => {
   return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate-raw"))).json();
 };
 
-/* Theme: the system's, until the button says otherwise. */
-const dark = matchMedia("(prefers-color-scheme: dark)");
-const theme = (wanted) => {
-  if (wanted) document.documentElement.dataset.theme = wanted;
-  const now = document.documentElement.dataset.theme ?? (dark.matches ? "dark" : "light");
-  $("#theme").textContent = now === "dark" ? "Light" : "Dark";
-  $("#theme").setAttribute("aria-label", now === "dark" ? "Switch to light colours" : "Switch to dark colours");
-  return now;
-};
-const stored = (value) => {
-  try { return value ? localStorage.setItem("theme", value) : localStorage.getItem("theme"); } catch { return null; }
-};
-theme(stored());
-dark.addEventListener("change", () => theme());
-$("#theme").addEventListener("click", () => stored(theme(theme() === "dark" ? "light" : "dark")));
-
-/* The filter hides tables, rows and columns. Its words: KEY=PATTERN,..., or a part of a method's name. */
-const KEYS = ["row", "column", "method", "paper", "table", "name"];
 const sections = $$("section[data-view]");
 const others = $("#others");
 
-const patternOf = (text) =>
-  new RegExp(`^${text.replace(/[[\](){}.+^$|\\]/g, "\\$&").replaceAll("*", ".*").replaceAll("?", ".")}$`, "i");
-const wordsOf = (text) => text.replace(/,\s+/g, ",").split(/\s+/).filter(Boolean).map((word) => {
-  const [, key, list] = word.match(/^([^=]+?)s?=(.*)$/) ?? [word, "label", word.replace(/[^,]+/g, "*$&*")];
-  return { key, patterns: list.split(",").filter(Boolean).map(patternOf) };
-});
-
-const filterSection = (section, fits) => {
-  const { paper, table, name } = section.dataset;
-  const heads = $$("thead tr:last-child th", section).slice(1), rows = $$("tbody tr", section);
-  const hidden = heads.map((head) => !fits({ column: [head.dataset.column, head.dataset.name] }));
-  for (const row of rows) {
-    const label = $("th", row).firstChild.textContent.trim();
-    row.hidden = !fits({ row: [row.dataset.row, label], method: [row.dataset.method], label: [label] });
-    $$("td", row).forEach((cell, k) => (cell.hidden = hidden[k]));
-  }
-  heads.forEach((head, k) => (head.hidden = hidden[k]));
-  let place = 0;
-  for (const group of $$(".groups th", section)) {
-    const size = Number(group.dataset.size);
-    const left = hidden.slice(place, place + size).filter((gone) => !gone).length;
-    group.hidden = left === 0;
-    group.colSpan = left || 1;
-    place += size;
-  }
-  section.hidden = !fits({ paper: [paper], table: [table], name: [name] }) || rows.every((row) => row.hidden) || hidden.every(Boolean);
-};
-
+/* The filter hides the rows of other methods: its words, with commas between them, are parts of their names. */
 const filter = () => {
-  const words = wordsOf($("#filter").value);
-  const unknown = words.find(({ key }) => !["label", ...KEYS].includes(key));
-  const expected = `${KEYS.slice(0, -1).join(", ")} or ${KEYS.at(-1)}`;
-  for (const section of sections)
-    filterSection(section, (texts) => words.every(({ key, patterns }) =>
-      !(key in texts) || !patterns.length || patterns.some((pattern) => texts[key].some((text) => pattern.test(text)))));
-  $$(".beside").forEach((part) => (part.hidden = words.length > 0));
+  const words = $("#filter").value.toLowerCase().split(",").map((word) => word.trim()).filter(Boolean);
+  const fits = (row) => !words.length || words.some((word) => $("th", row).firstChild.textContent.toLowerCase().includes(word));
+  for (const section of sections) {
+    const rows = $$("tbody tr", section);
+    rows.forEach((row) => (row.hidden = !fits(row)));
+    section.hidden = rows.every((row) => row.hidden);
+  }
   const shown = sections.filter((section) => !section.hidden);
   if (others && words.length) others.open = shown.some((section) => others.contains(section));
-  const count = (selector, noun) => {
-    const size = d3.sum(shown, (section) => $$(selector, section).filter((node) => !node.hidden).length);
-    return `${size} ${noun}${size === 1 ? "" : "s"}`;
-  };
-  $("#matches").textContent = !words.length ? "" : unknown ? `${unknown.key}: expected ${expected}.`
-    : !shown.length ? `Nothing matches. Expected part of a method’s name, or KEY=PATTERN,… with ${expected}, as in row=fed*.`
-      : `Shown: ${count("tbody tr", "row")} and ${count("[data-column]", "column")} in ${shown.length} of ${sections.length} tables.`;
+  $("#matches").textContent = words.length && !shown.length ? "No method has such a name." : "";
 };
 $("#filter").addEventListener("input", filter);
 
@@ -204,9 +153,7 @@ const configurationPart = (details) => {
   return part("Configuration", rows.length
     ? tableOf(`Settings that differ from ${details.baseline}`, ["setting", "here", details.baseline], rows)
     : element("p", {}, `The same as ${details.baseline} in this column.`),
-  details.tuned ? element("p", {}, `Tuned values: ${details.tuned}`) : null,
-  element("details", {}, element("summary", {}, "All settings, and what set them"),
-    tableOf("All settings", ["setting", "value", "set in"], details.sources.map(([key, value, source]) => [key, words(value), source]))));
+  details.tuned ? element("p", {}, `Tuned values: ${details.tuned}`) : null);
 };
 
 const costPart = (runs) => {
@@ -233,12 +180,12 @@ const titleOf = (cell) => {
   return `${$("th", cell.parentElement).firstChild.textContent.trim()} · ${head.dataset.name}`;
 };
 
-const showPanel = (eyebrow, title, ...buttons) => {
+const showPanel = (eyebrow, title) => {
   const close = element("button", { type: "button", class: "close", "aria-label": "Close" }, "×");
   close.addEventListener("click", () => panel.close());
   const body = element("div", { class: "body" });
   panel.replaceChildren(element("header", {}, element("div", {}, element("p", { class: "eyebrow" }, eyebrow),
-    element("h2", { id: "panel-title" }, title)), ...buttons, close), body);
+    element("h2", { id: "panel-title" }, title)), close), body);
   if (!panel.open) panel.showModal();
   panel.scrollTop = 0;
   return body;
@@ -258,7 +205,7 @@ const open = async (name, cell) => {
   for (const key of new Set(runs.map((run) => run.origin.partition))) if (data.partitions[key]) partitions[key] = await unpack(data.partitions[key]);
   if (location.hash.slice(1) !== name) return; // another cell was opened meanwhile
   const rows = columnOf(cell), own = rows.find((row) => row.own);
-  const body = showPanel($(".grid", section).getAttribute("aria-label"), titleOf(cell), pickButton(name));
+  const body = showPanel($(".grid", section).getAttribute("aria-label"), titleOf(cell));
   const width = Math.max(260, body.clientWidth - 4);
   const named = (group) => group.split(",").map((text) => {
     const [kind, k] = text.split("=");
@@ -282,3 +229,22 @@ const open = async (name, cell) => {
       element("p", { class: "hint" }, details.complete ? "At the commit above. It writes into a new folder, and gives the same bits on the same kind of device." : "In the project’s folder.")),
   ].filter(Boolean));
 };
+
+/* The address after # names the opened cell. */
+const cellOf = (name) => (Object.hasOwn(data.cells, name) ? $(`td a[href="#${CSS.escape(name)}"]`)?.closest("td") : undefined);
+const route = () => {
+  const name = location.hash.slice(1), cell = cellOf(name), target = cell ?? document.getElementById(name);
+  if (others?.contains(target)) others.open = true;
+  target?.scrollIntoView(cell && { block: "nearest", inline: "nearest" });
+  if (cell) open(name, cell);
+  else if (panel.open) panel.close();
+};
+panel.addEventListener("close", () => {
+  const cell = cellOf(location.hash.slice(1));
+  if (!cell) return;
+  history.replaceState(null, "", `#${cell.closest("section").id}`);
+  $("a", cell).focus({ preventScroll: true });
+});
+panel.addEventListener("click", (event) => event.target === panel && panel.close());
+addEventListener("hashchange", route);
+route();
