@@ -1,4 +1,4 @@
-"""The site of the documentation in a real browser, opened as a file."""
+"""The site of the documentation, built with --strict, in a real browser as a file."""
 
 from pathlib import Path
 
@@ -13,12 +13,12 @@ __all__ = ["browser"]
 
 
 def test_search_works_without_a_server(browser: Page, tmp_path: Path) -> None:
-    """From a page in a folder, and no script of the site is loaded from a server."""
-    build(load_config(str(ROOT / "mkdocs.yml"), site_dir=str(tmp_path)))
-    browser.open(tmp_path / "how-to" / "report.html")
+    """From a page in a folder that is made from the code, and no script of the site is loaded from a server."""
+    build(load_config(str(ROOT / "docs/theme/mkdocs.yml"), site_dir=str(tmp_path), strict=True))
+    browser.open(tmp_path / "methods" / "scaffold.html")
     browser.one(".md-search__input").send_keys("learning curves")
     titles = ".md-search-result__article h1"
-    wait_until(lambda: "Read the report" in browser.texts(titles), "the search's results")
+    wait_until(lambda: "Reading the report" in browser.texts(titles), "the search's results")
     assert not browser.run(
         "return [...document.scripts].filter(({ src }) => !src.startsWith('file:') && src).length"
     )

@@ -1,7 +1,6 @@
 """scripts/tflite_weights.py: BatchNorm is put back into a folded network, whose function stays."""
 
 import importlib.util
-import re
 from types import ModuleType
 
 import pytest
@@ -62,17 +61,3 @@ def test_batch_norm_is_put_back(script: ModuleType) -> None:
 
 def test_four_digits(script: ModuleType) -> None:
     assert script.rounded(torch.tensor([123.456, -0.00123449])).tolist() == pytest.approx([123.5, -0.001234])
-
-
-def test_tables_and_pages_name_the_same_files() -> None:
-    def named(pattern: str, *paths: str) -> set[str]:
-        found = [set(re.findall(pattern, (ROOT / path).read_text(encoding="utf-8"))) for path in paths]
-        assert found == found[:1] * len(paths)
-        return found[0]
-
-    question, start = "docs/preregistered.md", r"mobilenetv2_tiny-\w{8}\.pth"
-    first = named(start, *(f"conf/table/feddiverse_cmnist{number}.yaml" for number in (1, 3, 5)))
-    second = named(start, "conf/table/feddiverse_cmnist_second.yaml")
-    assert len(first) == len(second) == 1
-    assert named(start, question) == first | second
-    assert len(named(r"mobilenetv2_100_tflite-\w{8}\.pth", question, "docs/how-to/pretrained.md")) == 1

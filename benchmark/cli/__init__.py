@@ -20,11 +20,6 @@ COMMANDS = {
     "show": Command("the configuration of a cell of a table, and the file and line that set each value"),
     "report": Command("all tables of the results folder as one page for the browser"),
     "analyse": Command("an analysis of a paper", "NAME"),
-    "fidelity": Command(
-        "docs/fidelity.md (where paper, code and text disagree), or the effects of its switches",
-        "[check|effects]",
-    ),
-    "document": Command("the pages in docs/reference, made from the code", "[check]"),
     "plan": Command("what tables need before they are made: runs, hours on this device, disk, missing data"),
     "runs": Command(
         "the runs of a results folder by any setting: method=fed* train.lr=0.1 state=failed",

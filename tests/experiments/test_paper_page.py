@@ -1,4 +1,4 @@
-"""docs/how-to/paper.md's table of data sets beside the loaders' facts."""
+"""docs/paper_size.md's table of data sets beside the loaders' facts."""
 
 import re
 
@@ -10,7 +10,7 @@ from benchmark.paths import ROOT
 
 def test_the_documents_table_of_data_sets() -> None:
     """Every set of preset paper, with the tables that use it, its counts and its size, as the loaders state them."""
-    text = (ROOT / "docs/how-to/paper.md").read_text()
+    text = (ROOT / "docs/paper_size.md").read_text()
     rows = {row.split("`")[1]: row for row in re.findall(r"^\| `\w+` \| Fed.*", text, re.MULTILINE)}
     tables: dict[str, set[tuple[str, int]]] = {}
     for spec in find_specs():
