@@ -28,7 +28,7 @@ from benchmark.experiments import figures, spec, tuning
 from benchmark.experiments.tables import spec_called
 from benchmark.fidelity.ledger import load
 from benchmark.launch.settings import LocalSettings, SlurmSettings
-from benchmark.models.base import networks
+from benchmark.models.networks import networks
 from benchmark.paths import ROOT, conf_files
 from benchmark.tracking import TrackingSettings
 from datasets.core import registry as data_registry
@@ -221,7 +221,7 @@ def results(one: Algorithm) -> Iterator[str]:
         lines = [[row["method"], *(_cell(row, name) for name in columns)] for _, row in part.iterrows()]
         yield table([f"{track} values", *columns], lines)
     yield f"![Test accuracy in % by round]({one.path.stem}.svg)"
-    costs = ranks.drop_duplicates("method").fillna("")[["method", *COSTS]]
+    costs = ranks.drop_duplicates("method")[["method", *COSTS]]
     yield table(["costs", *COSTS], costs.to_numpy())
 
 
