@@ -26,9 +26,9 @@ from benchmark.config.compose import group_names, load_group
 from benchmark.config.schema import IDENTITY, RunConfig, declared_settings
 from benchmark.experiments import figures, spec, tuning
 from benchmark.experiments.tables import spec_called
-from benchmark.fidelity.ledger import load
 from benchmark.launch.settings import LocalSettings, SlurmSettings
 from benchmark.models.networks import networks
+from benchmark.papers.ledger import load
 from benchmark.paths import ROOT, conf_files
 from benchmark.tracking import TrackingSettings
 from datasets.core import registry as data_registry
@@ -199,9 +199,8 @@ def method_page(one: Algorithm) -> str:
 
 @cache
 def leaderboard(name: str) -> pd.DataFrame:
-    """A file of the newest committed version."""
-    paths = (ROOT / "results" / "leaderboard").rglob(f"{name}.csv")
-    return pd.read_csv(max(paths, key=lambda path: path.parent.name))
+    """A file of the committed version."""
+    return pd.read_csv(ROOT / "results" / "leaderboard" / f"{name}.csv")
 
 
 def labels(one: Algorithm) -> dict[str, str]:

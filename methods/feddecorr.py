@@ -8,7 +8,7 @@ L_decorr lowers the spread of its eigenvalues, for sum (lam_i - 1)^2 = ||K||_F^2
     zh = (z - mean z) / sqrt(var z),    K = zh' zh / N,    L_decorr = ||K||_F^2 / d^2,
 
 over the N samples of the mini-batch. It is FedMR's intra-class loss without classes. The authors' code
-(``variant: reference``, ``methods/fidelity/baselines.yaml``) has about N times this loss, so beta does not transfer.
+(``variant: reference``, ``docs/fidelity.md``) has about N times this loss, so beta does not transfer.
 """
 
 from pydantic import Field

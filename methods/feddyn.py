@@ -10,7 +10,7 @@ mean_S w_k + (1/K) sum over all k of h_k. With l = -hs/alpha = (1/K) sum_k h_k b
     l <- l + (1/K) sum over S of D_k,    w <- mean_S w_k + l.
 
 ``variant: reference`` is the authors' code: alpha_k = alpha n_bar/n_k instead of one alpha for all (see
-``methods/fidelity/baselines.yaml``). The mean of the clients' last models is ``client: last_models``.
+``docs/fidelity.md``). The mean of the clients' last models is ``client: last_models``.
 """
 
 import torch

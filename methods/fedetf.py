@@ -9,7 +9,7 @@ classes by their number n_kc of samples at the client,
     mu = P z / ||P z||,    L = -log( n_ky^gamma exp(beta v_y' mu) / sum_c n_kc^gamma exp(beta v_c' mu) ).
 
 The global model answers by f = beta V' mu. The fine-tuning of personal models (section 4.3) is left out.
-``methods/fidelity/baselines.yaml`` describes the authors' code.
+``docs/fidelity.md`` describes the authors' code.
 """
 
 from typing import Literal

@@ -7,7 +7,7 @@ Algorithm 1: the more the clients' updates differ, the further the server goes a
     eta_g = max(1, sum_k p_k ||D_k||^2 / (2 (||Dbar||^2 + eps))),    w <- w + eta_g Dbar.
 
 The iterates swing around the optimum. So the mean of the last two is the model that is evaluated.
-``methods/fidelity/baselines.yaml`` describes the authors' code (``variant: reference``).
+``docs/fidelity.md`` describes the authors' code (``variant: reference``).
 """
 
 from collections.abc import Iterator

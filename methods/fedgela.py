@@ -8,7 +8,7 @@ is adapted to the client's classes, which get the room of those that are missing
     f = W' z/||z||,    W = sqrt(E_W) V [h, C],    f_kc = Phi_kc f_c,    Phi_kc = C n_kc/n_k.
 
 Client k trains with f_k. The global model answers by f: weighted by n_k, the mean of Phi_kc is 1 where all clients
-together have as many samples of each class. ``methods/fidelity/baselines.yaml`` describes the authors' code.
+together have as many samples of each class. ``docs/fidelity.md`` describes the authors' code.
 """
 
 import torch

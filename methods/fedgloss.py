@@ -14,7 +14,7 @@ last round, so that clients start at w~, and descends from w,
 
 Delta and ADMM's dual variables sigma_k and sigma start at 0. The local climb is ``fedsam`` with rho = rho_l. With
 D_k = w_k - w~, Delta = -Dbar. w is evaluated. With rho = rho_l = 0 this is FedDyn with alpha = 1/beta.
-``methods/fidelity/baselines.yaml`` describes the authors' code (``variant: reference``).
+``docs/fidelity.md`` describes the authors' code (``variant: reference``).
 """
 
 import torch

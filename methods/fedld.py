@@ -11,7 +11,7 @@ order, v_z = G' e_z the principal gradients (Eq. 5) and vh_z = v_z / ||v_z||, Eq
 
 a projection over its own length is a sign times an axis, so turning v_z towards the mean (Eq. 6) changes nothing.
 
-The text flattens the gradient into one vector, and weighs clients by n_k / n. ``methods/fidelity/fedld.yaml`` says
+The text flattens the gradient into one vector, and weighs clients by n_k / n. ``docs/fidelity.md`` says
 where the text leaves a choice, and where the authors' code (``variant: reference``) differs.
 """
 

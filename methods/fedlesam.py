@@ -8,7 +8,7 @@ the global model has gone since the client last received it, from w_old to w,
     e = rho (w_old - w) / ||w_old - w||,    v <- v - eta grad F_k(v + e),
 
 the same e in all steps of a round, each of which takes one gradient; e = 0 in a client's first round.
-``methods/fidelity/baselines.yaml`` describes the authors' code (``variant: reference``). As written, it divides by the
+``docs/fidelity.md`` describes the authors' code (``variant: reference``). As written, it divides by the
 sum of the norms of the tensors; as run, by an accident that is not copied, it moves each tensor by one constant.
 """
 

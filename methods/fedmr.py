@@ -11,7 +11,7 @@ Eq. 4 sums c_j over the client's own classes, but prototypes are introduced as t
 ``inter_cj`` = ``all`` takes every class with a prototype, ``batch`` and ``client`` only those present there. In all
 three the loss is the mean over the pairs (c_i, c_j); a class that is not in the batch adds 0. In a
 mini-batch, classes with one sample have no M_c. The public code has the intra-class loss only, in another form
-(``variant: reference``, ``methods/fidelity/fedmr.yaml``): unbiased variance, and of A_c = zh' zh the mean of the
+(``variant: reference``, ``docs/fidelity.md``): unbiased variance, and of A_c = zh' zh the mean of the
 squared off-diagonal entries; the sum over classes is divided by their number of samples. So a weight of the code's
 form is another number in Eq. 3's form: see `conversion`.
 """

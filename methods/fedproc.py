@@ -8,7 +8,7 @@ The client's loss moves from a contrast with global prototypes g_c to cross-entr
     l_con = -log( exp(<zn, gn_y>) / sum_c exp(<zn, gn_c>) ),    zn, gn of length 1.
 
 Prototypes are class means of features, taken after local training and averaged by count. In round 0 there are none, and
-the loss is plain cross-entropy. ``methods/fidelity/baselines.yaml`` describes the authors' code (``variant:
+the loss is plain cross-entropy. ``docs/fidelity.md`` describes the authors' code (``variant:
 reference``, ``model.projection: 256``, ``model.normalize_features: true``).
 
 Stacked on another method this is its version "with prototypes" (FedMR, Table 8).

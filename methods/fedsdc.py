@@ -9,7 +9,7 @@ Linear(h -> floor(rho_s h)), dropout, Linear(-> C), without a nonlinearity, of a
 Linear(h -> C). **Shuffle** (Eq. 6): the slots are dealt anew in every round; off: client k keeps head k. The answer is
 the majority vote of all heads on the features of phi; FedSDC+ lets the best share gamma of them vote.
 
-``methods/fidelity/fedsdc.yaml`` says where paper, table and text disagree, and what the authors' code (``variant:
+``docs/fidelity.md`` says where paper, table and text disagree, and what the authors' code (``variant:
 reference``) does instead.
 """
 

@@ -12,7 +12,7 @@ every epoch draws n_k samples with replacement, a sample of class y with weight 
 ||grad l(x; w_k) - grad l(x; w)|| / ||w_k - w|| over proxy samples x of class c. In the first round q_k = p. The server
 takes the plain mean (``weights: uniform``).
 
-From the authors' code, as the paper's text was not at hand; ``methods/fidelity/baselines.yaml`` says more on its proxy
+From the authors' code, as the paper's text was not at hand; ``docs/fidelity.md`` says more on its proxy
 set (``proxy: pooled``). A class without proxy samples takes the mean Lc^2 of the others (the code fails there).
 """
 

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from benchmark.analyses.registry import find
 from benchmark.cli.options import OutOption, parse
+from benchmark.papers.registry import find
 
 
 def main(words: Sequence[str]) -> int:

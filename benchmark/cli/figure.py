@@ -40,7 +40,7 @@ def main(words: Sequence[str]) -> int:
     figures = [(spec, spec.settings(preset)) for spec in _figures(options)]
     if options.values is not None and not all(spec.kind in OF_VALUES for spec, _ in figures):
         raise ConfigError(wrong("values", options.values, f"figures of kind {' or '.join(OF_VALUES)}"))
-    from benchmark.figures import registry
+    from benchmark.papers import figures as registry
 
     index = RunIndex(ResultsFolder(options.results, options.stale).open())
     extra = run_settings(index.results, options) | {"dataset": {"options": options.dataset_options}}

@@ -10,7 +10,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from pathlib import Path
 from typing import Any
 
-from benchmark.analyses import registry as analyses
 from benchmark.cli.options import LaunchOptions, launcher_settings, tracking_settings
 from benchmark.config.schema import RunConfig
 from benchmark.errors import usable
@@ -21,6 +20,7 @@ from benchmark.experiments.tables import NoTable
 from benchmark.launch import launch, slurm
 from benchmark.launch.progress import Following
 from benchmark.launch.settings import SlurmSettings
+from benchmark.papers import registry as analyses
 from benchmark.reports.render.console import TextConsole
 from benchmark.runs.folder import ResultsFolder
 from benchmark.runs.index import RunIndex

@@ -6,11 +6,11 @@ from functools import partial
 
 from rich.table import Table as TextTable
 
-from benchmark.analyses.registry import ANALYSES
 from benchmark.config.compose import group_names, load_group
 from benchmark.errors import ConfigError, UserError, wrong
 from benchmark.experiments.figures import find_figures
 from benchmark.experiments.tables import find_specs
+from benchmark.papers.registry import ANALYSES
 from benchmark.paths import conf_files
 from benchmark.registry import broken_files
 from benchmark.reports.render.console import TextConsole

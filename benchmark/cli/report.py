@@ -18,7 +18,7 @@ from benchmark.errors import UserError
 from benchmark.experiments.plan import Cells, unique_runs
 from benchmark.experiments.selection import TableQuery
 from benchmark.experiments.spec import TableSpec
-from benchmark.fidelity.ledger import Chapter, LedgerEntry, load
+from benchmark.papers.ledger import Chapter, LedgerEntry, load
 from benchmark.paths import conf_files
 from benchmark.runs.files import write_with_folder
 from benchmark.runs.folder import ResultsFolder

@@ -26,7 +26,7 @@ class FigureSpec(FileModel):
     figure: PositiveInt = Field(description="number in the paper")
     title: str = Field(description="heading of the figure")
     caption: str = Field("", description="what is shown; the preset is added to it")
-    kind: str = Field(description="name of a drawing (`MODULES` in `benchmark/figures/registry.py`)")
+    kind: str = Field(description="name of a drawing (`MODULES` in `benchmark/papers/figures.py`)")
     options: dict[str, Any] = Field({}, description="what the drawing takes, in all presets")
     presets: dict[str, dict[str, Any] | None] = Field(
         min_length=1,

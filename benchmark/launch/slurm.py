@@ -218,7 +218,7 @@ def _follow(plan: Plan, settings: SlurmSettings, following: Following, pulled: s
         losses = losses + 1 if (_rounds(plan), len(following.open)) == before else 0
         # submitit writes what a task came to, unless the task is lost.
         ended = any(plan.path.parent.glob(f"{job}_*_result.pkl"))
-        if following.open and (losses == LOSSES or losses and ended):
+        if following.open and (losses == LOSSES or (losses and ended)):
             print(_why(plan), file=sys.stderr)
             return 1
     for key, why in list(following.failed.items())[:SHOWN]:

@@ -6,7 +6,7 @@ After T0 rounds of FedAvg every client estimates how its classes and attributes 
 the attributes (section 4.1, Algorithms 2-4), and uploads the triplet T^k = (CI, AI, SC) of that matrix. From then on
 the server picks clients in threes whose triplets differ (section 4.2, Algorithm 5).
 
-``methods/fidelity/feddiverse.yaml`` lists how the authors' code (``variant: reference``) differs; each difference is a
+``docs/fidelity.md`` lists how the authors' code (``variant: reference``) differs; each difference is a
 parameter of its own. The cross product of two collinear triplets is 0, so that the third client is drawn at random.
 """
 

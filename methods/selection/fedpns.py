@@ -6,7 +6,7 @@ Clients whose updates lower the agreement of the round are flagged, and flagged 
 of a set A of updates: En(A) = sum_{k in A} ⟨D_k, mean_A D⟩ = (1/|A|) sum_{i,j in A} ⟨D_i, D_j⟩, so one Gram matrix of
 the round is enough for all of its subsets. Probabilities start at 1/K and stay a distribution.
 
-The default is the form of FedDiverse, whose table this serves. ``methods/fidelity/feddiverse.yaml`` describes the
+The default is the form of FedDiverse, whose table this serves. ``docs/fidelity.md`` describes the
 authors' code (``variant: reference``), without its condition on a test set at the server.
 """
 

@@ -8,7 +8,7 @@ number of clients from each cluster follows its spread (Neyman allocation), and 
 are drawn more often.
 
 FedDiverse (section 5.3) only says "randomly select clients from each cluster": ``allocation: equal``, ``within:
-uniform`` and ``min_per_cluster: 1`` are the literal reading. ``methods/fidelity/feddiverse.yaml`` describes its code
+uniform`` and ``min_per_cluster: 1`` are the literal reading. ``docs/fidelity.md`` describes its code
 (``variant: reference``).
 """
 

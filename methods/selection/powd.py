@@ -3,7 +3,7 @@
 Cho, Wang, Joshi, AISTATS 2022, https://arxiv.org/abs/2010.01243
 
 Power of choice: d candidates are drawn with probability n_k/n, each says its mean loss under the global model, and the
-kappa with the highest loss train. FedDiverse asks all clients, d = K; ``methods/fidelity/feddiverse.yaml`` says what it
+kappa with the highest loss train. FedDiverse asks all clients, d = K; ``docs/fidelity.md`` says what it
 prints and what its code does (``prefer``, ``loss``).
 """
 

@@ -57,7 +57,7 @@ def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     folder.mkdir()
     monkeypatch.setattr("benchmark.experiments.selection.find_specs", partial(find_specs, folder=folder))
     monkeypatch.setattr("benchmark.experiments.selection.spec_called", partial(spec_called, folder=folder))
-    monkeypatch.setattr("benchmark.analyses.registry.PAPER_TABLES", ())
+    monkeypatch.setattr("benchmark.papers.registry.PAPER_TABLES", ())
 
     def change(**changes: Any) -> None:
         (folder / "toy_table1.yaml").write_text(yaml.safe_dump(copy.deepcopy(TOY) | changes))

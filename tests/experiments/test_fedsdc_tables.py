@@ -34,7 +34,3 @@ def test_fedsdc_has_one_allocation_of_clients_and_like_ones_in_iid() -> None:
     shares = np.array([np.bincount(labels[client], minlength=10) for client in clients])
     assert np.ptp(shares, axis=0).max() == 1
     assert {len(client) for client in clients} <= set(range(770, 781))
-    # A study that ran before keeps a draw for each seed, and the heads that it had.
-    old = settings_of("fedsdc_equal_classes", "niid1", "small")
-    assert old["method"]["client"] == {"fedsdc": {"head_init": "xavier"}}
-    assert old["partition"]["seed"] is None

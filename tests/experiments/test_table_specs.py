@@ -10,11 +10,11 @@ import pandas as pd
 import pytest
 import yaml
 
-from benchmark.analyses.registry import PAPER_TABLES, find
 from benchmark.errors import ConfigError, validate
 from benchmark.experiments.metrics import WhichRound
 from benchmark.experiments.spec import TableSpec
 from benchmark.experiments.tables import TABLE_FOLDER, _with_rows, find_specs, load_spec
+from benchmark.papers.registry import PAPER_TABLES, find
 from benchmark.paths import PUBLISHED
 from benchmark.reports.layout import as_table
 from benchmark.reports.published import published_cells

@@ -13,7 +13,7 @@ from benchmark.engine.records import Record
 from benchmark.experiments.figures import FigureSpec
 from benchmark.experiments.plan import plan
 from benchmark.experiments.spec import TableSpec
-from benchmark.figures.registry import Drawing, Request, find
+from benchmark.papers.figures import Drawing, Request, find
 from benchmark.reports.layout import as_table
 from benchmark.reports.render import markdown
 from benchmark.reports.results import TableResults

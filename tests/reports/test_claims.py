@@ -18,6 +18,7 @@ from benchmark.cli import figure, table
 from benchmark.errors import ConfigError
 from benchmark.experiments.spec import TableSpec
 from benchmark.experiments.tables import load_spec
+from benchmark.paths import CONF, ROOT
 from benchmark.reports import claims, layout
 from benchmark.reports.claims import verdict
 from benchmark.reports.render import csv, markdown
@@ -160,7 +161,9 @@ def test_files_that_are_no_such_table(tmp_path: Path) -> None:
         read_cells(spec, "quick", tmp_path / "nowhere.csv")
 
 
-def test_the_commands_take_values(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_commands_take_values(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of a file as older versions wrote it, without processors. No run is carried out, and no data is read."""
     lines = [f"fedsdc_table1,small,{row},iid,{seeds},done," for row, seeds in (
         ("fedavgm", "0=70.0;1=71.0;2=72.0"), ("fedadam", "0=60.0;1=62.0;2=64.0"), ("fedsdc", "0=70.5;1=69.0;2=72.0"))
@@ -181,6 +184,9 @@ def test_the_commands_take_values(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert data.loc[("niid2", "fedsdc_plus", "fedsdc"), "verdict"] == "not measured"
     assert not (tmp_path / "results").exists()
 
+    monkeypatch.setattr(
+        "benchmark.paths.CONF_FOLDERS", [ROOT / "results" / "studies" / "forests" / "conf", CONF]
+    )
     assert figure.main(["name=forest_fedsdc_table1", *words]) == 0
     drawn = pd.read_csv(tmp_path / "out" / "forest_fedsdc_table1.csv")
     assert list(drawn[drawn["source"] == "here"]["difference"]) == [-0.5]

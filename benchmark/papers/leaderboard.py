@@ -1,0 +1,255 @@
+"""The leaderboard: all methods on one suite, with default and with tuned values, beside what each of them costs.
+
+Reads the finished runs of conf/table/leaderboard.yaml and leaderboard_tuned.yaml; cells that are not finished here are
+taken from the stored version. Costs are counted and timed on the first client of the first column, as in FedMR's
+Fig. 4a (`benchmark.papers.resources`).
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+
+from benchmark.experiments.plan import Cells
+from benchmark.experiments.selection import plan_cells
+from benchmark.experiments.spec import TableSpec
+from benchmark.experiments.tables import spec_called
+from benchmark.experiments.tuning import TunedCell, TunedFolder, TunedTable
+from benchmark.papers import frozen
+from benchmark.papers.curves import curve_of, over_seeds
+from benchmark.papers.registry import LeaderboardOptions
+from benchmark.papers.resources import numbers, timed
+from benchmark.reports.collect import collect, commit_of
+from benchmark.reports.notes import short_name, shown_value
+from benchmark.reports.results import TableResults
+from benchmark.reports.statistics import Ranking, paired_difference, ranking
+from benchmark.reports.tables import Table, text_table
+from benchmark.runs.folder import ResultsFolder
+from benchmark.runs.index import RunIndex
+from benchmark.runs.status import RunState
+
+REPEATS, WARM, ROUNDS = 3, 2, 5
+"""How often each method is timed, in turn; first rounds that are not timed; rounds that are."""
+
+TOGETHER = ("hcsfed",)
+"""Rows without costs, which are counted for a single client: HCSFed puts its clients into clusters."""
+
+BASE = "fedavg"
+CELL = ["row", "data"]
+COLUMNS = ["track", "preset", *CELL, "seed", "planned", "outcome", "value", "difference", "cpu_seconds", "processor",
+           "commit", "version"]  # fmt: skip
+
+COSTS = ["time", "up", "down", "client", "server"]
+
+NOTES = (
+    "First, for each data set: mean over seeds, and the difference from FedAvg over pairs of runs with one seed on one "
+    "type of processor, with its 95 % interval by Student's t in brackets. Runs that diverged have no value.",
+    "rank: mean over data sets of the method's rank (1 is best, ties share) by its mean over seeds, with a 95 % "
+    "bootstrap interval over data sets and seeds. A method with a run that diverged comes last in that data set.",
+    "trials: runs on a validation split, with one seed, that chose rate and values. search, runs: CPU-seconds (seconds "
+    "times threads) of the trials and of the runs that are shown.",
+    "Costs are counted for one client of the first column, in a round in which it takes part again. The unit is the "
+    "size of the model. up, down: what the client sends and receives. client: what it keeps between rounds. server: "
+    "what the server keeps for it beside the model. time: seconds of a round divided by FedAvg's, mean over rounds 3 "
+    "to 7, median of three; computations before these rounds (FedDiverse's set-up) are left out. Methods without runs "
+    "here have the costs of the older version. Empty: the method needs more than one client.",
+)
+
+
+def leaderboard(options: LeaderboardOptions) -> Table:
+    """All methods on one suite: differences from FedAvg, mean ranks with intervals, and what each method costs."""
+    index = RunIndex(ResultsFolder(options.results, options.stale).existing())
+    old = frozen.newest(options.results, options.preset)
+    tables, kept, curves = [], [], []
+    notes = [*NOTES, *options.remarks, f"Missing runs: make leaderboard PRESET={options.preset}"]
+    for track, name in frozen.TRACKS.items():
+        spec, tuned = spec_called(name), TunedTable(table=name, preset=options.preset)
+        query = options.model_copy(update={"tuned": "off"} if track == "default" else {})
+        cells = plan_cells(spec, spec, query)
+        runs = runs_of(track, collect(spec, options.preset, cells, index), index)
+        if old is not None:
+            runs = with_older(runs, old.runs[old.runs["track"] == track])
+        if track == "tuned":
+            tuned = TunedFolder.of(options.tuned, options.results).read(spec, options.preset)
+            older = old.tuned.cells if old is not None else {}
+            cells_of = {row: older.get(row, {}) | tuned.cells.get(row, {}) for row in older | tuned.cells}
+            tuned = tuned.model_copy(update={"cells": cells_of})
+        table, said = compare(spec, runs, tuned.cells)
+        if track == "default":
+            here = [row.key for row in spec.rows if row.key in set(runs.loc[runs["version"] == "", "row"])]
+            part = spec.cut([BASE, *here], [column.key for column in spec.columns])
+            prices = pd.DataFrame(costs(part, cells) if here else {}).T
+            if old is not None:
+                older = old.ranks[old.ranks["track"] == track].set_index("method")
+                prices = prices.combine_first(older.reindex(columns=COSTS))
+            table = table.join(prices.reindex(columns=COSTS))
+        notes += [f"Track {track}: {text}" for text in said]
+        if options.freeze:
+            curves.append(curves_of(track, spec, cells, index, runs, old))
+        kept.append(runs)
+        tables.append(table.rename_axis("method").reset_index().assign(track=track))
+    ranks = pd.concat(tables, ignore_index=True)
+    if options.freeze:
+        folder = options.results / "leaderboard"
+        version = frozen.Version(options.freeze, pd.concat(kept), ranks, pd.concat(curves), tuned)
+        frozen.write(folder, version, options.preset)
+        notes.append(f"Frozen in {folder}.")
+    title = f"Leaderboard: all methods on one suite, preset {options.preset}"
+    return text_table("leaderboard_ranks", title, _printed(ranks, spec), tuple(notes), decimals=2)
+
+
+def runs_of(track: str, results: TableResults, index: RunIndex) -> pd.DataFrame:
+    """A line for each run that has ended. ``difference``: from FedAvg with this seed on this type of processor."""
+    lines = []
+    for (row, column), cell in results.cells.items():
+        base = cell.base or cell
+        processors = {run.seed: run.processor for run in base.runs}
+        for run in cell.runs:
+            result = index.result(run.run.removeprefix("runs/")) if run.run else None
+            if result is None or run.outcome not in (RunState.DONE, RunState.DIVERGED):
+                continue
+            value = cell.values.get(run.seed)
+            pair = base.values.get(run.seed) if processors[run.seed] == run.processor else None
+            lines.append({
+                "track": track, "preset": results.preset, "data": column, "row": row, "seed": run.seed,
+                "planned": len(cell.runs), "outcome": str(run.outcome), "value": value,
+                "difference": None if value is None or pair is None else value - pair,
+                "cpu_seconds": round(result.seconds * result.origin["threads"], 1),
+                "processor": result.instructions,
+                "commit": commit_of(result.made) + " with changes" * result.made["dirty"], "version": "",
+            })  # fmt: skip
+    return pd.DataFrame(lines, columns=COLUMNS).astype({"value": float, "difference": float})
+
+
+def with_older(runs: pd.DataFrame, old: pd.DataFrame) -> pd.DataFrame:
+    """``runs``, and the cells of an older version that are not complete here or have no complete FedAvg here."""
+    here, there = (frame["row"] + " " + frame["data"] for frame in (runs, old))
+    complete = here[here.map(here.value_counts()) == runs["planned"]]
+    taken = there[~(there.isin(complete) & (BASE + " " + old["data"]).isin(complete))]
+    return pd.concat(
+        [frame for frame in (runs[~here.isin(taken)], old.loc[taken.index]) if len(frame)] or [runs]
+    )
+
+
+def curves_of(
+    track: str, spec: TableSpec, cells: Cells, index: RunIndex, runs: pd.DataFrame, old: frozen.Version | None
+) -> pd.DataFrame:
+    """The mean curves of the cells in ``runs``: from the runs here, or for cells of an older version from there."""
+    version = runs.groupby(["row", "data"])["version"].first()
+    here = [key for key in cells if version.get(key) == ""]
+    found = [over_seeds(*key, curve_of(spec, cells[key], index)).assign(track=track) for key in here]
+    if old is not None:
+        taken = pd.MultiIndex.from_frame(old.curves[["row", "column"]]).isin(version[version != ""].index)
+        found.append(old.curves[taken & (old.curves["track"] == track)])
+    return pd.concat(found) if found else pd.DataFrame()
+
+
+def _whole(cell: pd.DataFrame) -> bool:
+    return len(cell) == cell["planned"].iloc[0]
+
+
+def compare(
+    spec: TableSpec, runs: pd.DataFrame, tuned: Mapping[str, Mapping[str, TunedCell]]
+) -> tuple[pd.DataFrame, list[str]]:
+    """A line for each method with runs, best first, and what is to be said about the ranks.
+
+    Of a data set with label X there are ``X``, ``X difference``, ``X low``, ``X high`` and ``X chosen``.
+    """
+    cells = dict(iter(runs.groupby(CELL)))
+    data = [c.key for c in spec.run_columns if (BASE, c.key) in cells and _whole(cells[BASE, c.key])]
+    ranked: dict[str, dict[tuple[str, int], float]] = {}
+    lines: dict[str, dict[str, Any]] = {}
+    for row in spec.rows:
+        found = {column: cells[row.key, column] for column in data if (row.key, column) in cells}
+        line: dict[str, Any] = {}
+        for column, cell in found.items():
+            line |= _cell_line(spec.column(column).label, cell, tuned.get(row.key, {}).get(column))
+        if found:
+            points = [p for c in found if c in tuned.get(row.key, {}) for p in tuned[row.key][c].grid]
+            line |= {"trials": len(points), "search": math.fsum(point.cpu_seconds or 0.0 for point in points)}
+            line |= {"runs": math.fsum(cell["cpu_seconds"].sum() for cell in found.values())}
+            lines[row.label] = line
+        if found and len(found) == len(data) and all(map(_whole, found.values())):
+            sign = 1.0 if spec.metric_format.higher_is_better else -1.0
+            ranked[row.label] = {
+                (column, seed): -math.inf if math.isnan(value) else sign * value
+                for column, cell in found.items()
+                for seed, value in zip(cell["seed"], cell["value"], strict=True)
+            }
+    table = pd.DataFrame.from_dict(lines, orient="index")
+    lacking = [row.label for row in spec.rows if row.label not in ranked]
+    said = [f"not ranked, as runs are missing: {', '.join(lacking)}."] if lacking else []
+    if len(ranked) < 2:
+        return table, said
+    ranks = ranking(pd.DataFrame(ranked))
+    table = ranks.table.join(table, how="outer").sort_values("rank", kind="stable")
+    return table, [_told_apart(ranks), *said]
+
+
+def _cell_line(label: str, cell: pd.DataFrame, tuned: TunedCell | None) -> dict[str, Any]:
+    """Mean over seeds, difference from FedAvg with its interval, and the values that were chosen."""
+    pairs = cell.dropna(subset="difference").set_index("seed")["difference"].to_dict()
+    found = paired_difference(pairs, dict.fromkeys(pairs, 0.0)) if set(cell["row"]) != {BASE} else None
+    line: dict[str, Any] = {label: float(cell["value"].mean())}
+    if found is not None:
+        low, high = found.interval or (math.nan, math.nan)
+        line |= {f"{label} difference": found.mean, f"{label} low": low, f"{label} high": high}
+    if tuned is not None:
+        words = [f"{short_name(key)} {shown_value(value)}" for key, value in tuned.chosen.items()]
+        line[f"{label} chosen"] = ", ".join(words)
+    return line
+
+
+def _told_apart(ranks: Ranking) -> str:
+    blocks = (
+        f"{ranks.blocks} data sets, which are the blocks. Friedman test of equal methods: p = {ranks.p:.2g}"
+    )
+    return (
+        f"{len(ranks.table)} methods, {blocks if ranks.blocks > 1 else 'one data set, which is the only block'}. "
+        f"Critical difference of mean ranks (Nemenyi, 5 %): {ranks.critical:.2f}. It tells apart: {ranks.apart}."
+    )
+
+
+def _printed(ranks: pd.DataFrame, spec: TableSpec) -> pd.DataFrame:
+    """The table to read: one column for each data set, with the difference from FedAvg in brackets."""
+    printed = ranks[["method", "track"]].copy()
+    labels = [column.label for column in spec.run_columns if column.label in ranks]
+    for label in labels:
+        printed[label] = [_shown(label, line) for _, line in ranks.iterrows()]
+    numbers = ["rank", "low", "high", "trials", "search", "runs", *COSTS]
+    printed = printed.join(ranks[[name for name in numbers if name in ranks]])
+    chosen = [f"{label} chosen" for label in labels if f"{label} chosen" in ranks]
+    return printed.join(ranks[chosen])
+
+
+def _shown(label: str, line: pd.Series) -> str:
+    """``72.90 (+1.20 [0.30, 2.10])``."""
+    value, difference, low, high = (
+        line.get(label + more, math.nan) for more in ("", " difference", " low", " high")
+    )
+    if pd.isna(value):
+        return ""
+    interval = "" if pd.isna(low) else f" [{low:.2f}, {high:.2f}]"
+    return f"{value:.2f}" + ("" if pd.isna(difference) else f" ({difference:+.2f}{interval})")
+
+
+def costs(spec: TableSpec, cells: Cells) -> dict[str, dict[str, float]]:
+    """Method -> time, up, down, client, server, as `NOTES` says, but for `TOGETHER` and methods without runs."""
+    column = spec.run_columns[0].key
+    alone = spec.cut([row.key for row in spec.rows if row.key not in TOGETHER], [column])
+    trainees = timed(alone, cells, column, REPEATS, warm=WARM, rounds=ROUNDS)
+    _, fedavg = trainees.get(spec.row("fedavg").label, (None, math.nan))
+    prices = {}
+    for label, (trainee, seconds) in trainees.items():
+        state, run = trainee.state, trainee.run
+        _, report = run.run_round(state)
+        size = run.layout.size + len(run.model.buffers)
+        prices[label] = {
+            "time": seconds / fedavg,
+            "up": (run.exchanged + report.cost.scalars_up) / size,
+            "down": (run.exchanged + report.cost.scalars_down) / size,
+            "client": numbers(state.clients.get(0, {})) / size,
+            "server": numbers((state.direction, state.optimizer, state.post, state.rules)) / size,
+        }
+    return prices

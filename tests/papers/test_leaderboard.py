@@ -1,0 +1,161 @@
+"""The leaderboard: differences, ranks and frozen versions by hand, and what methods cost."""
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from finished_runs import drawn, finish
+
+from benchmark.experiments.figures import FIGURE_FOLDER, load_figure
+from benchmark.experiments.plan import plan
+from benchmark.experiments.spec import TableSpec
+from benchmark.experiments.tables import spec_called
+from benchmark.papers import frozen, leaderboard
+from benchmark.papers.leaderboard import costs
+from benchmark.papers.registry import LeaderboardOptions
+from benchmark.runs.folder import ResultsFolder
+
+ROWS, COLUMNS = ("fedavg", "fedprox", "scaffold", "moon"), ("fmnist/p10c2", "cmnist_gsc")
+FMNIST, CMNIST = "FMNIST P10C2", "CMNIST GSC, worst group"
+REACHED = {"fedavg": (0.5, 0.6), "fedprox": (0.7, None), "scaffold": (0.6, 0.8), "moon": (0.9, 0.9)}
+"""Row -> what seeds 0 and 1 reach, in both columns; FedProx diverges with seed 1."""
+
+
+@pytest.fixture
+def specs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, TableSpec]:
+    """Both tables with four rows and two columns, without costs and versions of the project."""
+    found = {name: spec_called(name).cut(ROWS, COLUMNS) for name in frozen.TRACKS.values()}
+    monkeypatch.setattr(leaderboard, "spec_called", found.__getitem__)
+    monkeypatch.setattr(
+        leaderboard, "costs", lambda spec, cells: {row.label: {"time": len(spec.rows)} for row in spec.rows}
+    )
+    monkeypatch.setattr(frozen, "COMMITTED", tmp_path / "committed")
+    return found
+
+
+def carry_out(spec: TableSpec, folder: Path, rows: tuple[str, ...] = ROWS) -> None:
+    """Lay down the runs of two seeds, but for one of MOON on CMNIST."""
+    results = ResultsFolder(folder).open()
+    how: dict[str, Any] = {"origin": {"threads": 2}, "made": {"commit": "abc", "processor": "one"}}
+    for (row, column), cell in plan(spec.cut(rows, COLUMNS), "quick", range(2)).items():
+        for run, value in zip(cell.runs, REACHED[row], strict=True):
+            metric: Any = spec.of_column(column).metric
+            done: dict[str, Any] = {"final": {"test": {metric: value}}} if value else {"state": "diverged"}
+            if (row, column, run.seed) != ("moon", "cmnist_gsc", 1):
+                finish(results, run, **done, seconds=1.5, **how)
+
+
+def options(folder: Path, **changes: Any) -> LeaderboardOptions:
+    return LeaderboardOptions(results=folder, seeds=2, **changes)
+
+
+def test_differences_ranks_and_the_diagram(tmp_path: Path, specs: dict[str, TableSpec]) -> None:
+    """Means 55, 70 with one diverged, 70: SCAFFOLD 1, FedAvg 2, FedProx 3 in both columns. MOON lacks a run."""
+    spec = specs["leaderboard"]
+    ResultsFolder(tmp_path).open()
+    assert leaderboard.leaderboard(options(tmp_path)).data.empty
+    carry_out(spec, tmp_path)
+    table = leaderboard.leaderboard(options(tmp_path))
+    data = table.data.set_index("method")
+    assert data["rank"].dropna().to_dict() == {"SCAFFOLD": 1, "FedAvg": 2, "FedProx": 3}
+    # Differences 10 and 20: mean 15, half width t(0.975, 1) x sd / sqrt(2) = 12.7062 x 7.0711 / 1.4142 = 63.53.
+    assert (
+        data[FMNIST].to_dict()
+        == data[CMNIST].to_dict() | {"MOON": "90.00 (+35.00 [-28.53, 98.53])"}
+        == {
+            "SCAFFOLD": "70.00 (+15.00 [-48.53, 78.53])",
+            "FedAvg": "55.00",
+            "FedProx": "70.00 (+20.00)",
+            "MOON": "90.00 (+35.00 [-28.53, 98.53])",
+        }
+    )
+    assert data["runs"].to_dict() == {
+        "SCAFFOLD": 12,
+        "FedAvg": 12,
+        "FedProx": 12,
+        "MOON": 9,
+    }  # 1.5 s, 2 threads
+    assert set(data["time"]) == {4}
+    notes = " ".join(note.lines[0] for note in table.notes)
+    # q 2.343 of the published table, times sqrt(3 x 4 / (6 x 2)) = 1.
+    assert (
+        "3 methods, 2 data sets" in notes and "(Nemenyi, 5 %): 2.34. It tells apart: no two methods." in notes
+    )
+    assert "Track default: not ranked, as runs are missing: MOON." in notes
+    figure = load_figure(FIGURE_FOLDER / "leaderboard.yaml")
+    drawing = drawn(figure.model_copy(update={"rows": ROWS, "columns": COLUMNS}), tmp_path)
+    (axis,) = drawing.figure.axes
+    assert [label.get_text() for label in axis.get_yticklabels()] == ["SCAFFOLD", "FedAvg", "FedProx"]
+    assert drawing.remarks[1] == "Not ranked, as runs are missing: MOON."
+
+
+def test_a_version_is_stored_and_joined_by_another_method(
+    tmp_path: Path, specs: dict[str, TableSpec]
+) -> None:
+    first, second, day, later = tmp_path / "first", tmp_path / "second", "2026-01-31", "2026-01-31b"
+    carry_out(specs["leaderboard"], first)
+    ranks = leaderboard.leaderboard(options(first, freeze=day)).data
+    folder = first / "leaderboard"
+    assert len(pd.read_csv(folder / "results.csv")) == 15
+    numbers = pd.read_csv(folder / "ranks.csv").set_index("method").loc["SCAFFOLD"]
+    assert numbers[f"{CMNIST} difference"] == 15 and round(numbers[f"{CMNIST} low"], 2) == -48.53
+    text = (folder / "commands.md").read_text()
+    assert "commit: abc." in text and "processor: one AVX2." in text and "freeze=2026-01-31" in text
+
+    # Elsewhere only FedAvg and MOON are run; MOON's complete cell counts, and all others come from the version.
+    folder.rename(tmp_path / "committed")
+    carry_out(specs["leaderboard"], second, ("fedavg", "moon"))
+    joined = leaderboard.leaderboard(options(second, freeze=later)).data
+    assert joined[["method", "rank", FMNIST, CMNIST]].equals(ranks[["method", "rank", FMNIST, CMNIST]])
+    rows = pd.read_csv(second / "leaderboard" / "results.csv")
+    assert rows.groupby("version")["row"].unique().map(set).to_dict() == {
+        day: {"fedprox", "scaffold", "moon"}, later: {"fedavg", "moon"},
+    }  # fmt: skip
+    version = frozen.newest(second, "quick")
+    assert version is not None and version.name == later
+
+
+def test_a_cell_without_a_fedavg_to_pair_with_does_not_replace_that_of_a_version(
+    tmp_path: Path, specs: dict[str, TableSpec]
+) -> None:
+    """SCAFFOLD alone is run elsewhere: the version keeps its cells, and so their differences (15 on CMNIST)."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    carry_out(specs["leaderboard"], first)
+    leaderboard.leaderboard(options(first, freeze="2026-01-31"))
+    (first / "leaderboard").rename(tmp_path / "committed")
+    carry_out(specs["leaderboard"], second, ("scaffold",))
+    leaderboard.leaderboard(options(second, freeze="2026-02-01"))
+    numbers = pd.read_csv(second / "leaderboard" / "ranks.csv").set_index("method").loc["SCAFFOLD"]
+    assert numbers[f"{CMNIST} difference"] == 15
+
+
+def test_costs_in_model_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Vectors of length d sent up and down, kept by a client and by the server."""
+    monkeypatch.setattr(leaderboard, "REPEATS", 1)
+    monkeypatch.setattr(leaderboard, "ROUNDS", 1)
+    rows = "fedavg fedavgm fedadam scaffold feddyn feddc moon fedmr fedrep fedpac hcsfed".split()
+    spec = spec_called("leaderboard").cut(rows, ["fmnist/p10c2"])
+    prices = pd.DataFrame(costs(spec, plan(spec, "quick", range(1))))
+    # FedMR: C h = 10 x 64 features and 10 counts up, features, 10 flags and the converted mu1 down; the MLP on 8 x 8
+    # images has (64 64 + 64) + (64 10 + 10) = 4,810 parameters. FedRep's head (650) stays. FedPAC's takes the place of
+    # the model's own; beside it go up V, H, class sums and counts (1 + 640 + 640 + 10), and down features and flags
+    # (640 + 10).
+    head, several = 650 / 4810, 1291 / 4810
+    expected = {
+        "FedAvg": (1, 1, 0, 0),
+        "FedAvgM": (1, 1, 0, 1),
+        "FedAdam": (1, 1, 0, 2),
+        "SCAFFOLD": (2, 2, 1, 1),
+        "FedDyn": (1, 1, 1, 1),
+        "FedDC": (2, 2, 2, 2),
+        "MOON": (1, 1, 1, 0),
+        "FedMR": (1 + head, 1 + 651 / 4810),
+        "FedRep": (1 - head, 1 - head, head),
+        "FedPAC": (1 + several, 1 + head),
+    }
+    for method, counted in expected.items():
+        line = prices.loc[["up", "down", "client", "server"], method]
+        assert tuple(line)[: len(counted)] == pytest.approx(counted, abs=1e-9), method
+    assert "HCSFed" not in prices  # one client cannot be put into its clusters
+    assert prices.loc["time", "FedAvg"] == 1.0 and prices.loc["time", "MOON"] > 0
