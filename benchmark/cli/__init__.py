@@ -44,3 +44,21 @@ COMMANDS = {
 """The command NAME is the function ``main`` of ``benchmark.cli.NAME``."""
 
 GONE = {
+    "document": "`make docs` builds the pages",
+    "fidelity": "docs/fidelity.md has the differences between papers and code and the measured effects of switches",
+    "verify": "`table` carries out again what is damaged",
+    "checklist": "config.yaml and result.json in the folder of a run have what such a list asks for",
+    "logs": "log.txt lies in the folder of a run, and the logs of workers in launches/ of the results folder",
+    "retry": "the same command carries out again what has failed",
+    "cancel": "Ctrl-C stops a launch here; on a cluster it says which `scancel` ends its tasks",
+    "track": "`export wandb` sends finished runs that were not tracked",
+    "bench": "`python scripts/bench/speed.py` measures the speed beside a bare loop",
+    "doctor": "`plan` says what tables need before they are made",
+}
+"""Commands of earlier versions, and what takes their place."""
+
+
+def entry(name: str) -> Callable[[Sequence[str]], int]:
+    """The function of the command ``name``: it takes the words behind the name and returns the exit code."""
+    function: Callable[[Sequence[str]], int] = import_module(f"benchmark.cli.{name}").main
+    return function
