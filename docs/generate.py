@@ -84,7 +84,12 @@ def settings(*models: type[BaseModel], prefix: str = "") -> list[tuple[str, ...]
     found = {}
     for key, field, schema in (each for model in models for each in declared_settings(model, prefix)):
         default = "" if field.is_required() or field.default == "" else f"`{json.dumps(field.default)}`"
-        found[key] = (f"`{key}`", field.title or accepts(schema), default, field.description or "")
+        found[key] = (
+            f"`{key}`",
+            (field.title or accepts(schema)).replace("|", ", "),
+            default,
+            field.description or "",
+        )
     return list(found.values())
 
 
