@@ -24,7 +24,7 @@ endif
 RUN   := .venv/bin/python
 STAMP := .venv/.ready
 PYTEST := $(RUN) -m pytest -n auto --dist loadfile --max-worker-restart 0
-SITE  := NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --strict
+SITE  := NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --strict -f docs/theme/mkdocs.yml
 
 # $(call option,name,value): name=value as one word of the shell, or nothing where the value is empty.
 quote  = '$(subst ','\'',$(1))'

@@ -2,7 +2,7 @@
 
 Acar, Zhao, Matas Navarro, Mattina, Whatmough, Saligrama, ICLR 2021, https://arxiv.org/abs/2111.04263
 
-Algorithm 1: client k minimises f_k(v) - <g_k, v> + (alpha/2) ||v - w||^2 and then sets g_k <- g_k - alpha (w_k - w), so
+Algorithm 1: client k minimises f_k(v) - ⟨g_k, v⟩ + (alpha/2) ||v - w||^2 and then sets g_k <- g_k - alpha (w_k - w), so
 that at rest g_k is its gradient and local and global optima agree. The server, ``drift``, keeps hs <- hs - (alpha/K)
 sum over S of D_k and sets w <- mean_S w_k - hs/alpha. FedDC keeps the clients' drifts h_k <- h_k + D_k and sets w <-
 mean_S w_k + (1/K) sum over all k of h_k. With l = -hs/alpha = (1/K) sum_k h_k both are

@@ -2,7 +2,7 @@
 
 Zhang, Sun, Chen, 2023, https://arxiv.org/abs/2309.06692 (not the FedGH of Yi et al. 2023, a global head)
 
-For every pair of clients whose updates conflict, <D_i, D_j> < 0, each is projected onto the plane orthogonal to the
+For every pair of clients whose updates conflict, ⟨D_i, D_j⟩ < 0, each is projected onto the plane orthogonal to the
 other,
 
     g_i <- g_i - <g_i, D_j>/||D_j||^2 D_j,    g_j <- g_j - <g_j, D_i>/||D_i||^2 D_i,    pairs i < j in client order,

@@ -7,7 +7,7 @@ pi_c and feature mean mu_c of every class, H = (pi_c mu_c) [C, h] and V = (1/n) 
 ||mu_c||^2). It trains its head alone for one epoch, then the body alone on CE + lambda R, R the squared distance of
 features from the global prototype of their class. The server averages bodies and prototypes and gives every participant
 the mix of heads sum_j alpha_j head_j that promises the least error on its own data (Eq. 10-12): alpha minimises a' P a
-on the simplex, P_jl = [j = l] V_j + sum_c <H_kc - H_jc, H_kc - H_lc>.
+on the simplex, P_jl = [j = l] V_j + sum_c ⟨H_kc - H_jc, H_kc - H_lc⟩.
 
 From the code of FedLD, whose Tables 1 and 3 have FedPAC: lambda 1, a rate of 0.1 for the head, weights below 0.001
 dropped, R averaged over features.

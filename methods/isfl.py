@@ -76,7 +76,7 @@ class ISFL(ClientRule):
         return {"q": server["q"].get(str(client), pooled / pooled.sum())}
 
     def sample_weights(self, ctx: ClientContext) -> np.ndarray | None:
-        """q_k[y] / pi_k[y] [n_k]; None, so plain epochs, for a single class or where nothing could be drawn."""
+        """Weights q_k[y] / pi_k[y]; None, so plain epochs, for a single class or where nothing could be drawn."""
         q, counts = ctx.received["q"].cpu().numpy(), ctx.label_counts
         by_class = np.divide(q, counts, out=np.zeros(len(q)), where=counts > 0)
         weights = by_class[ctx.data.y.cpu().numpy()]

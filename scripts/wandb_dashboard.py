@@ -3,7 +3,7 @@
     python scripts/wandb_dashboard.py                         # prints what it consists of; needs nothing, sends nothing
     python scripts/wandb_dashboard.py create ENTITY [PROJECT]  # makes the report; needs `pip install wandb-workspaces`
 
-The names of metrics are those that ``docs/how-to/wandb.md`` lists.
+The names of metrics are those that ``docs/many_runs.md`` lists.
 """
 
 import sys

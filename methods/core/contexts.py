@@ -50,7 +50,7 @@ class Federation:
 
     Attributes:
         feature_dim: h.
-        heads: Initial vectors of the heads that :meth:`Rule.heads` asked for, by key.
+        heads: Initial vectors of the heads that ``Rule.heads`` asked for, by key.
         generators: Generators of the rule that is set up.
         steps: ``steps(n)`` is how many local steps a client with n samples takes in a round.
         batch_size: Samples in a local step.
@@ -92,9 +92,9 @@ class ClientContext:
 
     Attributes:
         w: Vector [d] that training starts from; read only.
-        received: What this rule's :meth:`ClientRule.send` returned.
+        received: What this rule's ``ClientRule.send`` returned.
         state: This rule's state at the client; {} before the first participation.
-        local: What this rule's :meth:`ClientRule.begin` returned.
+        local: What this rule's ``ClientRule.begin`` returned.
         frozen: ``frozen(vector, buffers)`` is an auxiliary model with the given values, of which it holds views.
         gradients: ``gradients(vector, buffers, x, y)`` is the gradient of each sample's cross-entropy [B, d] at the
             given values, in evaluation mode.
@@ -172,7 +172,7 @@ class Trained:
         steps: tau_k.
         step_norm: a_k, the total weight of the client's gradients in its update. tau_k for plain SGD; with momentum rho
             and a proximal term mu: c <- rho c + 1 - eta mu a, a <- a + c, from 0. The gradients at which
-            :meth:`ClientRule.ascend` looks for its point are not part of the update and do not count.
+            ``ClientRule.ascend`` looks for its point are not part of the update and do not count.
         head: Trained vector of a head that the server handed down, else None.
     """
 
@@ -196,7 +196,7 @@ class RoundView:
         proximal: mu of the clients (:attr:`ClientRule.proximal`).
         payload: Reduced uploads of the rule that is asked: a tensor for ``sum``, a dict from client to tensor for
             ``keep``.
-        update: Dbar [d], the aggregated update, in :meth:`ClientRule.receive`; else None.
+        update: Dbar [d], the aggregated update, in ``ClientRule.receive``; else None.
     """
 
     round: int
@@ -221,7 +221,7 @@ class ClientProbe:
         data: Its own samples.
         num_attributes: How many values the attribute has; 0 without attributes.
         body_size: Length of the part of w in front of the classifier.
-        heads: First values of the heads that :meth:`Rule.heads` asked for, the same at each client.
+        heads: First values of the heads that ``Rule.heads`` asked for, the same at each client.
         model: ``model(w=None, head=None)`` is the global model, or the one with values w [d]; ``head`` (a `Head`)
             replaces its classifier.
         train: ``train(rules, phase, purpose, w=None, head=None, labels=None)`` runs the local loop with these client

@@ -111,7 +111,7 @@ class ClientRule(StatefulRule):
         buffers: BatchNorm policy that replaces that of the run.
         reducers: How each upload is combined over clients.
         owns_head: Whether the rule decides what the classifier is; two such rules cannot be combined.
-        blind_ascent: Whether :meth:`ascend` reads no gradient: then a step takes one gradient only, at w + e.
+        blind_ascent: Whether ``ascend`` reads no gradient: then a step takes one gradient only, at w + e.
     """
 
     personal: ClassVar[tuple[str, ...]] = ()
@@ -124,7 +124,7 @@ class ClientRule(StatefulRule):
 
     @property
     def proximal(self) -> float:
-        """mu of a term (mu/2) ||v - w||^2 that :meth:`correct` adds the gradient of; it is part of a_k."""
+        """mu of a term (mu/2) ||v - w||^2 that ``correct`` adds the gradient of; it is part of a_k."""
         return 0.0
 
     def classifier(self, feature_dim: int, num_classes: int, generators: Generators) -> nn.Module | None:
@@ -138,7 +138,7 @@ class ClientRule(StatefulRule):
     def send(self, server: State, client: int, view: RoundView) -> Message:
         """What goes down to ``client`` beyond w; ``view`` is the round before training.
 
-        A :class:`Head` under the key ``head`` replaces the client's classifier.
+        A ``Head`` under the key ``head`` replaces the client's classifier.
         """
         return {}
 
@@ -251,7 +251,7 @@ class Selection(Rule):
 
     @property
     def reweighs(self) -> bool:
-        """Whether :meth:`reweigh` may change the weights p_k."""
+        """Whether ``reweigh`` may change the weights p_k."""
         return False
 
     def pretraining(self, round: int) -> bool:

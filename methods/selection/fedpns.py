@@ -3,7 +3,7 @@
 Wu, Wang, IEEE Transactions on Network Science and Engineering 9(5), 2022, https://arxiv.org/abs/2105.07066
 
 Clients whose updates lower the agreement of the round are flagged, and flagged clients are drawn less often. Agreement
-of a set A of updates: En(A) = sum_{k in A} <D_k, mean_A D> = (1/|A|) sum_{i,j in A} <D_i, D_j>, so one Gram matrix of
+of a set A of updates: En(A) = sum_{k in A} ⟨D_k, mean_A D⟩ = (1/|A|) sum_{i,j in A} ⟨D_i, D_j⟩, so one Gram matrix of
 the round is enough for all of its subsets. Probabilities start at 1/K and stay a distribution.
 
 The default is the form of FedDiverse, whose table this serves. ``docs/fidelity.md`` describes the

@@ -1,0 +1,198 @@
+"""The documentation: made pages, examples that are carried out, and what pages name."""
+
+import re
+import runpy
+import shlex
+import sys
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import numpy as np
+import pytest
+import yaml
+from nbclient import NotebookClient
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+
+Made = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def generate() -> Made:
+    """The functions of the script that makes pages."""
+    return runpy.run_path(str(DOCS / "generate.py"), run_name="generate")
+
+
+# Pages that are made -----------------------------------------------------------------------------
+
+
+def test_the_table_of_methods_is_up_to_date_and_complete(generate: Made) -> None:
+    from benchmark.config.compose import group_names
+
+    text = (DOCS / "methods.md").read_text()
+    assert text == generate["methods"](), "run: python docs/generate.py"
+    files = {
+        file for line in text.splitlines() for file in re.findall(r"`([^`]+)`", line.rpartition(" | ")[2])
+    }
+    assert {*group_names("method"), *group_names("selection")} - {"auto"} <= files
+    paper = "[Stochastic Controlled Averaging for Federated Learning](https://arxiv.org/abs/1910.06378)"
+    assert f"| SCAFFOLD | {paper} | Control variates against client drift. | `scaffold` |" in text
+
+
+def test_the_page_of_a_method_has_its_results_values_and_differences(generate: Made) -> None:
+    """FedAdam minus FedAvg on FashionMNIST, by seed: 3.400, 4.036 and 3.440 (results/leaderboard, 2026-11-26f).
+
+    The mean is 3.625 and the standard deviation 0.356, so with t = 4.303 the interval is 3.625 ± 0.885.
+    """
+    pages = {one.path.stem: generate["method_page"](one) for one in generate["algorithms"]()}
+    assert re.search(r"\| FedAdam \| 76.81 \(\+3.63 \[\+2.74, \+4.51\]\) \|", pages["fedopt"])
+    assert "`method=fedmr_lite10`:" in pages["fedmr"] and "mu1_code: 0.01" in pages["fedmr"]
+    assert "Switch: `method.client.scaffold.control_scale`" in pages["scaffold"]
+    assert "FedDyn" not in pages["scaffold"]
+
+
+def test_every_setting_and_every_command_is_on_a_page(generate: Made) -> None:
+    commands, configuration = generate["commands"](), generate["configuration"]()
+    shown = "number of seeds, for all presets or by preset"
+    assert f"| `seeds` | integer > 0, or a mapping | `3` | {shown} |" in configuration
+    assert re.search(r"\| `train.lr` \| number > 0 \| `0.05` \| .+ \|", configuration)
+    assert "## table\n" in commands and "columns=KEY,PATTERN*,..." in commands and "--multirun" in commands
+
+
+# Examples that are carried out -------------------------------------------------------------------
+
+
+def example(name: str) -> str:
+    """The block of code that follows the mention of the file ``name``."""
+    text = "".join(page.read_text() for page in PAGES)
+    block = re.search(rf"`{re.escape(name)}`[^`]*?:\n\n```\w+\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    assert block, f"no example {name}"
+    return block[1]
+
+
+@pytest.fixture
+def run_example(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Import a Python example under a name of its own, until the end of the test."""
+
+    def run(name: str) -> None:
+        module = types.ModuleType(f"example_{Path(name).stem}")
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+        exec(compile(example(name), name, "exec", dont_inherit=True), module.__dict__)
+
+    return run
+
+
+def test_example_of_a_method() -> None:
+    """The pages show the files of docs/template, which tests/test_own_repository.py runs."""
+    for name in ("methods/logit_squeezing.py", "conf/method/logit_squeezing.yaml"):
+        assert example(name) == (DOCS / "template" / name).read_text()
+    shown = (ROOT / "README.md").read_text().split("```python\n")[1].split("```")[0]
+    assert set(shown.splitlines()) <= set(example("methods/logit_squeezing.py").splitlines())
+
+
+def test_example_of_a_data_set(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, run_example: Callable[[str], None]
+) -> None:
+    from datasets import load, names
+    from datasets.core import registry
+
+    names()
+    monkeypatch.setattr(registry.ENTRIES, "found", dict(registry.ENTRIES.found))
+    run_example("datasets/stripes.py")
+    config = yaml.safe_load(example("conf/dataset/stripes.yaml"))
+    data = load(config["name"], config["options"], tmp_path / "raw", tmp_path / "cache")
+    assert len(data.train) == len(data.test) == 200 and data.classes == ("row", "column")
+    full_row = (np.asarray(data.train.images) == 255).all(axis=3).any(axis=(1, 2))
+    assert (full_row == (data.train.labels == 0)).all()
+
+
+def test_example_of_a_partition(monkeypatch: pytest.MonkeyPatch, run_example: Callable[[str], None]) -> None:
+    from partitions import Population, make, names
+    from partitions.core import registry
+
+    names()
+    monkeypatch.setattr(registry.SCHEMES, "found", dict(registry.SCHEMES.found))
+    run_example("partitions/unequal.py")
+    config = yaml.safe_load(example("conf/partition/unequal.yaml"))
+    scheme = make(config.pop("name"), {key: value for key, value in config.items() if key != "seed"})
+    clients = scheme.split(Population(np.zeros(100, dtype=np.int64), 1), np.random.default_rng(0))
+    assert len(clients) == 10
+    assert sorted(np.concatenate(clients)) == list(range(100))
+
+
+def test_example_of_a_table(tmp_path: Path) -> None:
+    from benchmark.experiments.tables import load_spec
+
+    name = "conf/table/proximal_term.yaml"
+    path = tmp_path / Path(name).name
+    path.write_text(example(name))
+    overrides = load_spec(path).cell_settings("fedprox_0.1", "p5c2", "quick")
+    assert overrides is not None
+    assert overrides["method"] == {"name": "fedprox", "client": {"fedprox": {"mu": 0.1}}}
+    assert overrides["partition"]["clients"] == 5
+
+
+def test_the_notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It makes the same kinds of outputs that are shown, and leaves nothing in its folder."""
+    for name in ("FEDTABLES_CACHE", "IPYTHONDIR", "TMPDIR"):
+        (tmp_path / name).mkdir()
+        monkeypatch.setenv(name, str(tmp_path / name))
+    monkeypatch.delenv("MPLBACKEND", raising=False)  # the kernel's own shows pictures
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    before = sorted(DOCS.iterdir())
+    book = nbformat.read(DOCS / "first_run.ipynb", as_version=4)
+    kinds = [output_kinds(cell) for cell in book.cells]
+    resources = {"metadata": {"path": str(DOCS)}}
+    NotebookClient(book, timeout=900, kernel_name="python3", resources=resources).execute()
+    assert [output_kinds(cell) for cell in book.cells] == kinds and len(kinds) > 5
+    assert sorted(DOCS.iterdir()) == before
+
+
+def output_kinds(cell: nbformat.NotebookNode) -> list[list[str]]:
+    """What the outputs of a cell are; lines about progress do not count."""
+    return [sorted(output["data"]) for output in cell.get("outputs", []) if output["output_type"] != "stream"]
+
+
+# What pages name ---------------------------------------------------------------------------------
+
+
+def code_lines(page: Path) -> list[str]:
+    """The lines of a page's fenced blocks of code; a command that goes on after a backslash is one line."""
+    parts = re.split(r"^```\w*\n", page.read_text(), flags=re.MULTILINE)
+    return [line for block in parts[1::2] for line in re.sub(r"\\\n *", "", block).splitlines()]
+
+
+def test_the_commands_that_pages_show_exist() -> None:
+    from benchmark.cli import COMMANDS
+
+    makefile = (ROOT / "Makefile").read_text()
+    known = set(re.findall(r"^([a-z0-9-]+):|^([A-Z]+) +\?=", makefile, re.MULTILINE))
+    words = {word for pair in known for word in pair}
+    for line in (line for page in PAGES for line in code_lines(page)):
+        if line.startswith(("python -m benchmark ", "fedtables ")):
+            assert line.removeprefix("python -m ").split()[1] in COMMANDS, line
+        elif line.startswith("make "):
+            given = [word.partition("=")[0] for word in shlex.split(line, comments=True)[1:]]
+            assert {word for word in given if not word.startswith("-")} <= words, line
+
+
+def test_the_links_of_the_readme_exist() -> None:
+    links = re.findall(r"\]\(([^)#:]+)\)", (ROOT / "README.md").read_text())
+    assert len(links) > 10 and [link for link in links if not (ROOT / link).exists()] == []
+
+
+def test_the_runs_that_pages_show_are_carried_out(tmp_path: Path) -> None:
+    """A run, and the sweep of four that contains it: no run is carried out twice."""
+    from benchmark.__main__ import main
+
+    shown = [line for line in code_lines(DOCS / "table.md") if "train.rounds=2" in line and "digits" in line]
+    for line in shown:
+        sweep = ["launcher=inline"] if " -m " in line.partition("benchmark")[2] else []
+        assert main([*shlex.split(line)[3:], f"paths.results={tmp_path}", *sweep]) == 0
+    finished = [path.parent.name for path in (tmp_path / "runs").rglob("result.json")]
+    assert sorted(finished) == ["seed0", "seed0", "seed0", "seed1", "seed1"]
