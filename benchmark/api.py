@@ -45,7 +45,6 @@ from benchmark.errors import Stopped, UserError  # noqa: E402
 if TYPE_CHECKING:
     from benchmark.commands.planning import Needs
     from benchmark.commands.status import States
-    from benchmark.commands.tables import MadeTable
     from benchmark.experiments.metrics import Show
     from benchmark.experiments.plan import PlannedCell
     from benchmark.runs.execute import Progress

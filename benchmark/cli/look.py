@@ -12,7 +12,6 @@ from rich.table import Column
 from rich.table import Table as TextTable
 
 from benchmark import api
-from benchmark.papers.registry import ANALYSES
 from benchmark.cli.options import parse, words_of
 from benchmark.commands.export import ExportOptions, WandbOptions
 from benchmark.commands.launching import in_words
@@ -26,6 +25,7 @@ from benchmark.experiments.figures import find_figures
 from benchmark.experiments.plan import settings_of
 from benchmark.experiments.selection import ResultsOptions, ShowOptions, TableQuery
 from benchmark.experiments.tables import find_specs
+from benchmark.papers.registry import ANALYSES
 from benchmark.paths import conf_files
 from benchmark.registry import broken_files
 from benchmark.reports.render.console import TextConsole

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from benchmark.papers import registry
 from benchmark.commands.launching import (
     Computed,
     Plans,
@@ -31,6 +30,7 @@ from benchmark.experiments.selection import TableQuery, plan_tables
 from benchmark.experiments.spec import TableSpec
 from benchmark.experiments.tables import spec_called
 from benchmark.launch.progress import say
+from benchmark.papers import registry
 from benchmark.runs.folder import ResultsFolder
 from benchmark.runs.index import RunIndex
 

@@ -1,5 +1,6 @@
 """What the operating system refuses ends in one message, and nothing of a killed command stays."""
 
+import errno
 import os
 import subprocess
 import sys

@@ -18,7 +18,6 @@ from made_up_report import NAME, PARTITION
 from processes import wait_until
 from selenium.webdriver.common.keys import Keys
 
-from benchmark.commands import report
 from benchmark.commands.report import write_report
 from benchmark.engine.records import Record
 from benchmark.experiments.plan import plan

@@ -120,9 +120,3 @@ def test_the_variable_says_the_mode_where_the_settings_do_not(
 ) -> None:
     monkeypatch.setenv("WANDB_MODE", variable)
     assert wandb(Path(), mode=mode).settings.active == active
-
-
-@pytest.mark.parametrize(("key", "value"), [("mode", "loud"), ("project", "a/b"), ("tags", 3), ("poll", 1)])
-def test_settings_that_are_refused(key: str, value: Any) -> None:
-    with pytest.raises(ConfigError, match=key):
-        validate(TrackingSettings, {"name": "wandb", key: value}, "tracking.")
