@@ -89,7 +89,7 @@ def run(
     results = ResultsFolder(Path(config.paths.results), config.runtime.stale)
     outcome = carry_out(options, config, progress or (lambda *_: None))
     if outcome.state is RunState.MISSING:
-        raise Stopped
+        raise Stopped(f"{config.key}: {outcome.message}")
     return require_ended(Runs(listed_runs(results, {config.key: config}), results.root))[0]
 
 
@@ -130,7 +130,7 @@ def sweep(
         if code == 130:
             raise Stopped
         found = listed_runs(index.results, {run.config.key: run.config for run in swept.runs})
-        return require_ended(Runs(found, index.results.root, printed, where))
+        return require_ended(Runs(found, index.results.root, printed, where, failed=code != 0))
 
 
 def table(

@@ -33,7 +33,7 @@ class StorageError(ConfigError):
 
 
 class Stopped(KeyboardInterrupt):
-    """A command was stopped, and has said so. The same command goes on."""
+    """A command was stopped. The message says where, unless that was said. The same command goes on."""
 
 
 class NothingToDraw(UserError):

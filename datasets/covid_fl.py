@@ -2,7 +2,7 @@
 
 A source is a site; RSNA's images are cut into five, as the authors ship them. `partition=natural` makes each site a
 client. Not published, so not checked: name and size of the archive, and how many images each site has. Most sites lack
-a class: `python -m benchmark partition show dataset=covid_fl partition=natural` shows which.
+a class: `python -m benchmark data partition dataset=covid_fl partition=natural` shows which.
 
 Prepared images are what the authors' test transform makes (shorter side to 384, then the centre); their training
 transform crops from the whole image, so the borders of the longer side are lost to it here.

@@ -25,7 +25,7 @@ IID_MIN_SIZE = 10
 class Pcdd(Partitioner):
     """Give each client a fixed number of classes, each class cut evenly among its holders (FedMR).
 
-    If a class has fewer samples than holders, some holders get none; `partition show` shows it.
+    If a class has fewer samples than holders, some holders get none; `data partition` shows it.
 
     Attributes:
         clients: number of clients P.

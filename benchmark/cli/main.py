@@ -34,7 +34,9 @@ def main(argv: Sequence[str]) -> int:
             return _dispatch(argv)
         finally:
             sys.stdout.flush()
-    except Stopped:
+    except Stopped as stopped:
+        if str(stopped):
+            print(stopped)
         return 130
     except UserError as error:
         _print_error(f"error: {error}")

@@ -95,16 +95,16 @@ def _sweep(options: dict[str, object], words: Sequence[str]) -> int:
 
     axes, command = axes_of(words), shlex.join(["python", "-m", "benchmark", "run", "-m", *words])
     try:
-        made, code = api.sweep(axes, **options, command=command), 0  # type: ignore[arg-type]
+        made = api.sweep(axes, **options, command=command)  # type: ignore[arg-type]
     except api.RunFailed as error:
-        made, code = error.runs, 1
+        made = error.runs
     from benchmark.reports import write
 
     if made.table is not None:
         write.show(made.table)
     print(made.files)
     print(f"{len(made)} runs: {in_words(Counter(one.state for one in made))}")
-    return code
+    return int(made.failed)
 
 
 class RoundLines:

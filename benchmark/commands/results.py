@@ -93,6 +93,7 @@ class Runs(Sequence[Run]):
         table: Those of a sweep as a table.
         files: Where it was written.
         problems: Runs that were left out because they are damaged, one sentence each.
+        failed: Whether some of a sweep have not ended.
     """
 
     runs: tuple[Run, ...]
@@ -100,6 +101,7 @@ class Runs(Sequence[Run]):
     table: PrintedTable | None = None
     files: str = ""
     problems: tuple[str, ...] = ()
+    failed: bool = False
 
     def __len__(self) -> int:
         return len(self.runs)

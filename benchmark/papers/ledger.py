@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from pydantic import AfterValidator, Field
 
@@ -111,6 +110,8 @@ def _plain(value: Value) -> str:
 
 def _read(path: Path) -> dict[str, str]:
     """Entry -> the effect of its switch with its unit."""
+    import pandas as pd  # slow, and only the pages need it
+
     try:
         lines = pd.read_csv(path, keep_default_na=False).to_dict("records")
     except (OSError, ValueError) as error:

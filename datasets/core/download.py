@@ -85,6 +85,7 @@ def _download(place: RawFolder, name: str, md5: str) -> None:
     """Download a published file from the first mirror that has it, and unpack it if it is an archive."""
     import pooch  # slow to import and needed only once per data set
 
+    pooch.get_logger().setLevel("WARNING")  # the progress bar says what is downloaded
     archive = name.endswith(".tar.gz")
     for mirror in place.tree.mirrors:
         try:

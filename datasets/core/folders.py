@@ -59,7 +59,9 @@ class Place:
         missing = [name for name, path in paths.items() if not path.exists()]
         if missing:
             found = first_names(listing(self.folder)) or "nothing"
-            raise self.error(f"got no {first_names(missing)} ({len(missing)} of {len(names)}), but {found}")
+            raise self.error(
+                f"got no {first_names(missing)} ({len(missing)} of {len(names)}); there is {found}"
+            )
         return paths
 
     def check_listed(self, names: Collection[str], there: Collection[str], what: str = "no file of") -> None:

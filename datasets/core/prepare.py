@@ -110,7 +110,7 @@ def is_prepared(place: Location) -> bool:
 def current_fingerprint(folder: Path) -> str | None:
     """The fingerprint of the set in a folder; empty if it would be prepared anew, None if no set is there."""
     data = opened(folder)
-    return data.fingerprint if data else "" if folder.exists() else None
+    return data.fingerprint if data else "" if (folder / MARKER).exists() else None
 
 
 def require_raw_files(place: Location) -> None:

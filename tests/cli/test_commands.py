@@ -222,7 +222,7 @@ def test_rows_columns_and_places(cli: Any, toy: Any, tmp_path: Path) -> None:
 def test_a_table_that_an_analysis_makes(cli: Any) -> None:
     code, out, err = cli("table", "paper=fedmr", "table=3")
     assert (code, err) == (0, "")
-    assert "fedmr_table3: by `analyse communication`" in out
+    assert "fedmr_table3: results/tables/quick/fedmr_table3." in out
     assert "11.182" in Path("results/tables/quick/fedmr_table3.csv").read_text()
 
 

@@ -97,8 +97,8 @@ TORCH = """
 run selection.name=roundrobin | 'roundrobin' 'round_robin'?
 run +method.client.fedprx={} | 'fedprx' 'fedprox'?
 figure name=leaderboard dataset.options.nois=1 | leaderboard, nois: 'noise'?
-table name=fedld_ablation_small preset=small show=published | show: 'published' fedld_ablation_small
-data prepare dataset=acevedo dataset.options.size=64 data=nothing | Acevedo-20: missing: basophil
+table name=leaderboard show=published | show: 'published' leaderboard
+data prepare dataset=acevedo dataset.options.size=64 data=nothing | Acevedo-20: got no basophil
 """
 """Mistakes that are found after PyTorch, pandas or matplotlib has been imported."""
 

@@ -70,7 +70,7 @@ def test_validation_decides_where_the_test_set_says_otherwise(cli: Any, nothing_
     # The whole grid is shown, in percent, with the chosen point marked.
     rows = [line.replace("│", " ").split() for line in out.splitlines() if line.startswith("│")]
     assert rows == [["0.001", "20.00"], ["0.01", "90.00", "*"], ["0.1", "30.00"], ["1", "40.00"]]
-    assert "toy_table1, preset quick, FedProx: accuracy in % on the validation split, 1 seed" in out
+    assert "toy_table1, preset quick, FedProx, IID: accuracy in % on the validation split, 1 seed" in out
 
     cell = written()["cells"]["prox"]["iid"]
     assert [point["values"][MU] for point in cell["grid"]] == [*GRID]
