@@ -34,7 +34,7 @@ def replace(name: str, old: str, new: str) -> Callable[[Path], object]:
 
 MISTAKES: list[tuple[str, Callable[[Path], object], str]] = [
     # Missing files and lists that name them.
-    ("retina", remove("Retina/labels.csv"), "got no labels.csv (1 of 4); there is 5_clients/, test.csv, test/, train.csv"),
+    ("retina", remove("Retina/labels.csv"), "got no labels.csv (1 of 4); there is 5_clients/, test.csv, test"),
     ("retina", remove("Retina/train/6_left.npy"), "got no file in train/ of 1 of 10 listed images: 6_left.npy"),
     ("covid_fl", remove("COVID-FL/train/gz/gz_1.png"), "of 1 of 48 listed images: gz/gz_1.png"),
     ("ham10000", remove("HAM10000/HAM10000_images_part_2/*"), "got no file of 14 of 28 listed images"),
