@@ -53,15 +53,6 @@ def of(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
-def of_file(path: Path) -> str:
-    """SHA-256 of a file's content; empty if there is none."""
-    try:
-        with path.open("rb") as stream:
-            return hashlib.file_digest(stream, "sha256").hexdigest()
-    except FileNotFoundError:
-        return ""
-
-
 # Digests ---------------------------------------------------------------------------------------------------------
 
 
@@ -147,11 +138,6 @@ def own(*parts: type, modules: Iterable[str] = ()) -> dict[str, str]:
 def builder(module: str) -> dict[str, str]:
     """Digests by name of what a data set's builder is made of."""
     return {**own(modules=[module]), "datasets/core/": of_code("datasets/core/")}
-
-
-def changed(executed: Mapping[str, str]) -> list[str]:
-    """Those of the files that have another digest now."""
-    return [name for name, digest in executed.items() if of_code(name) != digest]
 
 
 @cache

@@ -114,8 +114,10 @@ def submit(plan: Plan, settings: SlurmSettings, number: int) -> str:
     """Submit an array of ``number`` tasks; its id. `ConfigError` if SLURM refuses or does not answer."""
     import submitit
 
-    s = settings
-    executor = submitit.SlurmExecutor(folder=plan.path.parent, max_num_timeout=TIMEOUTS)
+    s, folder = settings, plan.path.parent
+    if set("%\\\n:") & set(str(folder)):
+        raise ConfigError(f"launcher=slurm: got the folder {str(folder)!r}; expected one without % \\ or :.")
+    executor = submitit.SlurmExecutor(folder=folder, max_num_timeout=TIMEOUTS)
     variables = environment(Path(plan.root) / "code" / plan.code)
     executor.update_parameters(
         job_name=name_of(Path(plan.root)),

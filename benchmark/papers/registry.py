@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field, PositiveInt
 
 from benchmark.config.schema import Device, PathsConfig, RuntimeConfig, declared
 from benchmark.errors import ConfigError, wrong
-from benchmark.experiments.selection import PATTERNS, FileName, ResultsOptions, RunQuery, TableQuery
+from benchmark.experiments.selection import PATTERNS, FileName, ResultsOptions, RunQuery
 
 if TYPE_CHECKING:
     from benchmark.reports.tables import Table
@@ -98,11 +98,6 @@ class Analysis(NamedTuple):
     def summary(self) -> str:
         """First line of the docstring."""
         return (self.compute.__doc__ or "").strip().splitlines()[0]
-
-    def from_query(self, query: TableQuery) -> "Table":
-        """Compute with those options that ``query`` has too."""
-        shared = self.options.model_fields.keys() & TableQuery.model_fields.keys()
-        return self.compute(self.options(**{name: getattr(query, name) for name in shared}))
 
 
 class PaperTable(NamedTuple):

@@ -166,6 +166,12 @@ def test_gpus_are_asked_for_in_one_way() -> None:
     assert SlurmSettings.of({"gpus_per_job": 2, "slurm": {"gres": "gpu:a100:2"}}).asked == {}
 
 
+def test_a_folder_that_slurm_would_not_find_again(cli: Any, queue: FakeQueue, tmp_path: Path) -> None:  # noqa: F811
+    """It replaces ``%`` and what follows in the names of logs."""
+    exit_code, _, err = cli(*DETACHED, f"results={tmp_path}/50%")
+    assert exit_code == 2 and "launcher=slurm: got the folder" in err and not queue.scripts
+
+
 def test_no_cluster_here(cli: Any, tmp_path: Path, monkeypatch: Any) -> None:  # noqa: F811
     monkeypatch.setenv("PATH", str(tmp_path))
     exit_code, _, err = cli(*SWEEP)
