@@ -114,6 +114,6 @@ def test_plan_of_data_and_weights_by_hand(cli: Any, monkeypatch: pytest.MonkeyPa
     words = ("plan", "paper=fedld", "table=1", "preset=paper", "rows=fedavg", "timing=off")
     code, out, _ = cli(*words)
     assert code == 0 and "retina (1.8 GB when prepared): Retina: " in out
-    for part in (": got no labels.csv", "(4 of 4), but nothing; expected ", " Get it from "):
+    for part in (": got no labels.csv", "(4 of 4); there is nothing; expected ", " Get it from "):
         assert part in out
     assert f"weights {tmp_path}/weights/resnet50-0676ba61.pth: not there; downloads by itself (103 MB" in out
