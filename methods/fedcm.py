@@ -27,6 +27,7 @@ class FedCM(ClientRule):
     ``alpha``: weight of the client's own gradient (1 is FedAvg).
     """
 
+    for_sgd = True
     equal_layouts = True
 
     alpha: float = Field(gt=0, le=1)

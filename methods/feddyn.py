@@ -28,6 +28,7 @@ class FedDyn(VariantRule, ClientRule):
     ``alpha``: its weight; ``adaptive``: each client's is alpha n_bar/n_k, n_bar the mean n_k.
     """
 
+    for_sgd = True
     equal_layouts = True
     trains_all = True
     needs = {"post": "drift"}

@@ -32,6 +32,7 @@ class Nova(VariantRule, Aggregator):
     ``scale``: ``tau_eff``, or ``one``, weights that sum to 1.
     """
 
+    for_sgd = True
     reference = {"scale": "one"}
 
     scale: Literal["tau_eff", "one"] = "tau_eff"

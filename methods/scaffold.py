@@ -29,6 +29,7 @@ class Scaffold(ClientRule):
     ``control_scale``: what (w - w_k)/eta is divided by, a_k or the number of steps tau_k; the same without momentum.
     """
 
+    for_sgd = True
     equal_layouts = True
     trains_all = True
     reducers = {"dc": "sum"}

@@ -32,7 +32,7 @@ from benchmark.runs.index import RunIndex
 SPLIT = 0.1
 """Share of every client's training data that is held out, unless the cell sets its own."""
 
-QUALITIES = ("accuracy", "micro_f1", "worst_group_accuracy", "balanced_accuracy", "loss")
+QUALITIES = ("accuracy", "micro_f1", "worst_group_accuracy", "balanced_accuracy", "macro_f1", "auroc", "loss")
 """Metrics that are recorded on the validation split and measure quality."""
 
 

@@ -27,7 +27,7 @@ from benchmark.errors import ConfigError, wrong
 
 GROUPS = ("dataset", "partition", "model", "method", "selection")
 IDENTITY = (*GROUPS, "train", "evaluation", "precision")
-HASHED_UNLESS_DEFAULT: tuple[tuple[str, str], ...] = ()
+HASHED_UNLESS_DEFAULT: tuple[tuple[str, str], ...] = (("train", "optimizer"),)
 """Keys (group, key) left out of the hash while they have their default. Add every new key: no old hash moves."""
 
 
@@ -97,11 +97,16 @@ class TrainConfig(_Node):
         None, description="local steps in a round, instead of epochs; null if epochs is set"
     )
     batch_size: PositiveInt = Field(32, description="samples in a local step")
-    lr: PositiveFloat = Field(0.05, description="learning rate of the clients' SGD")
-    momentum: float = Field(
-        0.9, ge=0, lt=1, description="momentum of the clients' SGD; it starts at zero in every round"
+    optimizer: Literal["sgd", "adam", "adamw"] = Field(
+        "sgd",
+        description="the clients' optimizer; its state starts at zero in every round. adam and adamw have the betas "
+        "0.9 and 0.999 and eps 1e-8",
     )
-    weight_decay: NonNegativeFloat = Field(0.0, description="weight decay of the clients' SGD")
+    lr: PositiveFloat = Field(0.05, description="learning rate of the clients")
+    momentum: float = Field(0.9, ge=0, lt=1, description="momentum of sgd")
+    weight_decay: NonNegativeFloat = Field(
+        0.0, description="weight decay of the clients: in the gradient, with adamw beside it"
+    )
     schedule: dict[str, Any] = Field(
         {"name": "constant"},
         description="name: constant, step {every, gamma}, exponential {gamma} or cosine {final}",

@@ -12,34 +12,51 @@ from methods.core.contexts import Predictor
 from methods.core.samples import Samples
 
 
+class Answers(NamedTuple):
+    """What a predictor says about N samples.
+
+    ``classes`` [N] are the predicted ones and ``losses`` [N] the cross-entropies. ``scores`` [N, C] are softmax
+    probabilities if the predictor has logits; of a vote they and ``losses`` mean nothing.
+    """
+
+    classes: np.ndarray
+    losses: np.ndarray
+    scores: np.ndarray
+
+
 @torch.no_grad()
-def predict(predictor: Predictor, data: Samples) -> tuple[np.ndarray, np.ndarray]:
-    """(predicted class [N], cross-entropy of each sample [N]) of one predictor."""
+def predict(predictor: Predictor, data: Samples) -> Answers:
+    """The answers of one predictor on a set that has samples."""
     # Filled in place: small tensors that are kept from batch to batch would fragment the memory, which would then grow
     # with the size of the set.
-    predicted = torch.empty(len(data.y), dtype=torch.int64, device=data.y.device)
-    losses = torch.empty(len(data.y), device=data.y.device)
+    n, device = len(data.y), data.y.device
+    predicted = torch.empty(n, dtype=torch.int64, device=device)
+    losses = torch.empty(n, device=device)
+    scores = losses
     stop = 0
     for images, labels in data.batches():
-        scores = predictor(images).float()
+        logits = predictor(images).float()
+        if stop == 0:
+            scores = torch.empty(n, logits.shape[1], device=device)
         start, stop = stop, stop + len(labels)
-        predicted[start:stop] = scores.argmax(1)
-        losses[start:stop] = F.cross_entropy(scores, labels, reduction="none")
-    return predicted.cpu().numpy(), losses.cpu().numpy()
+        predicted[start:stop] = logits.argmax(1)
+        losses[start:stop] = F.cross_entropy(logits, labels, reduction="none")
+        scores[start:stop] = logits.softmax(1)
+    return Answers(predicted.cpu().numpy(), losses.cpu().numpy(), scores.cpu().numpy())
 
 
 def metrics(
-    predicted: np.ndarray, losses: np.ndarray | None, labels: np.ndarray, attributes: np.ndarray | None,
+    answers: Answers, logits: bool, labels: np.ndarray, attributes: np.ndarray | None,
     num_classes: int, num_attributes: int,
 ) -> dict[tuple[str, str], float]:  # fmt: skip
     """Value of each (group, metric).
 
     ``accuracy`` per class, attribute and class x attribute group, and overall; ``micro_f1`` (equals accuracy for one
     label per sample); ``balanced_accuracy``, the mean recall over classes present; ``worst_group_accuracy``, the
-    lowest over the class x attribute groups present (over classes where there are no attributes); ``loss``, mean
-    cross-entropy.
+    lowest over the class x attribute groups present (over classes where there are no attributes); `medical_metrics`;
+    ``loss``, mean cross-entropy. Without ``logits`` there is no loss and no AUROC.
     """
-    right = (predicted == labels).astype(np.float64)
+    right = (answers.classes == labels).astype(np.float64)
 
     def accuracies(groups: np.ndarray, size: int) -> np.ndarray:
         """Accuracy in each of the groups 0 to size - 1, NaN for those without samples."""
@@ -56,10 +73,37 @@ def metrics(
         cells |= dict(zip(names, worst, strict=True))
     out = {("all", "accuracy"): float(right.mean()), ("all", "micro_f1"): float(right.mean())}
     out["all", "balanced_accuracy"] = float(np.nanmean(per_class))
-    if losses is not None:
-        out["all", "loss"] = float(losses.astype(np.float64).mean())
+    if logits:
+        out["all", "loss"] = float(answers.losses.astype(np.float64).mean())
     out["all", "worst_group_accuracy"] = float(np.nanmin(worst))
+    out |= medical_metrics(answers.classes, answers.scores if logits else None, labels, num_classes)
     return out | {(name, "accuracy"): float(value) for name, value in cells.items() if not np.isnan(value)}
+
+
+def medical_metrics(
+    predicted: np.ndarray, scores: np.ndarray | None, labels: np.ndarray, num_classes: int
+) -> dict[tuple[str, str], float]:
+    """Value of each (group, metric), of each class against the rest.
+
+    ``macro_f1``, the mean F1 over classes that are present or predicted; ``sensitivity`` and ``specificity`` of each
+    class present, and their means; ``auroc``, the mean area under the ROC curve over classes present. A set of one
+    class has neither specificity nor AUROC.
+    """
+    from sklearn.metrics import f1_score, multilabel_confusion_matrix, roc_auc_score  # slow to import
+
+    present = np.unique(labels)
+    macro = f1_score(labels, predicted, labels=range(num_classes), average="macro", zero_division=np.nan)
+    values = {("all", "macro_f1"): macro}
+    counts = multilabel_confusion_matrix(labels, predicted, labels=present)
+    shares = {"sensitivity": counts[:, 1, 1] / counts[:, 1].sum(1)}
+    if len(present) > 1:
+        shares["specificity"] = counts[:, 0, 0] / counts[:, 0].sum(1)
+        if scores is not None and np.isfinite(scores).all():  # a run that diverges ends by its loss
+            values["all", "auroc"] = roc_auc_score(labels[:, None] == present, scores[:, present])
+    for name, share in shares.items():
+        values["all", name] = share.mean()
+        values |= {(f"class={c}", name): value for c, value in zip(present, share, strict=True)}
+    return {key: float(value) for key, value in values.items()}
 
 
 def evaluate(
@@ -71,11 +115,8 @@ def evaluate(
     sums: dict[tuple[str, str], float] = {}
     count = 0
     for predictor in predictors:
-        predicted, losses = predict(predictor, data)
-        values = metrics(
-            predicted, losses if logits else None, labels, attributes, num_classes, num_attributes
-        )
-        for key, value in values.items():
+        answers = predict(predictor, data)
+        for key, value in metrics(answers, logits, labels, attributes, num_classes, num_attributes).items():
             sums[key] = sums.get(key, 0.0) + value
         count += 1
     return {key: total / count for key, total in sums.items()}
@@ -95,11 +136,11 @@ def client_accuracies(predictors: Iterable[Predictor], data: ClientSamples) -> n
     right = np.zeros(len(labels), dtype=bool)
     for k, predictor in enumerate(predictors):
         if k == 0:  # it may be the only one
-            right[:] = predict(predictor, samples)[0] == labels
+            right[:] = predict(predictor, samples).classes == labels
         elif data.sizes[k]:
             own = slice(stops[k] - data.sizes[k], stops[k])
             part = replace(samples, images=samples.stored(own), y=samples.y[own], rows=None)
-            right[own] = predict(predictor, part)[0] == labels[own]
+            right[own] = predict(predictor, part).classes == labels[own]
     return np.array([part.mean() for part in np.split(right, stops[:-1]) if len(part)])
 
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from benchmark.config.schema import TrainConfig
+from benchmark.engine.descent import Descent, descent
 from benchmark.engine.graphs import RecordedStep, Step, StepRecorder
 from benchmark.engine.randomness import rewinder, seed_torch
 from benchmark.models.flat import FlatModel
@@ -92,7 +93,7 @@ class LoopResult:
 
 @dataclass
 class LocalTrainer:
-    """Runs local SGD on the vector of ``model``.
+    """Runs local steps on the vector of ``model``.
 
     Attributes:
         augment: Changes stored images before ``transform``.
@@ -122,14 +123,15 @@ class LocalTrainer:
         return self._result(work, phases, lr, losses, sizes, repeated)
 
     def _step_of(self, rules: Sequence[ActiveRule], phase: Phase, lr: float) -> Step:
-        """The local step of one phase, with momentum at zero; recorded, where that can be done."""
+        """The local step of one phase, with the optimizer's state at zero; recorded, where that can be done."""
         if self.recorder is not None and self.model.head_key is None and not any(map(_takes_part, rules)):
-            if self._shared_velocity is not None:
-                self._shared_velocity.zero_()
+            for part in self._shared_descent.state:
+                part.zero_()
             return self.recorder.shared(
-                (phase, lr), lambda: self.step_function((), phase, lr, self._shared_velocity)
+                (phase, lr), lambda: self.step_function((), phase, lr, self._shared_descent)
             )
-        return self._recorded(self.step_function(rules, phase, lr, self._velocity()), rules)
+        optimizer = descent(self.spec, self.model.w)
+        return self._recorded(self.step_function(rules, phase, lr, optimizer), rules)
 
     def _recorded(self, step: Step, rules: Sequence[ActiveRule]) -> Step:
         """The step, on a GPU recorded for one visit, unless it needs the host: for draws, or between two gradients."""
@@ -148,13 +150,9 @@ class LocalTrainer:
             self.model.freeze_batch_norm()
 
     @cached_property
-    def _shared_velocity(self) -> Tensor | None:
-        """Momentum of the steps that all visits share. A graph writes to one place."""
-        return self._velocity()
-
-    def _velocity(self) -> Tensor | None:
-        """Momentum at the start of a phase, if there is any."""
-        return torch.zeros_like(self.model.w) if self.spec.momentum else None
+    def _shared_descent(self) -> Descent:
+        """The optimizer of the steps that all visits share. A graph writes to one place."""
+        return descent(self.spec, self.model.w)
 
     def _result(
         self,
@@ -167,11 +165,12 @@ class LocalTrainer:
     ) -> LoopResult:
         """What one client did, from the loss and the size of each batch."""
         proximal = sum(active.rule.proximal for active in work.rules)
+        momentum = self.spec.momentum if self.spec.optimizer == "sgd" else 0.0
         norm = 0.0
         for phase in phases:
             shrink, damping = proximal * (lr if phase.lr is None else phase.lr), 0.0
             for _ in range(self.steps(len(work.data), phase)):
-                damping = self.spec.momentum * damping + 1 - shrink * norm
+                damping = momentum * damping + 1 - shrink * norm
                 norm += damping
         stacked = torch.stack(losses) if losses else self.model.w.new_empty(0)
         return LoopResult(len(sizes), norm, stacked, sizes, sum(sizes) + repeated, repeated)
@@ -234,9 +233,9 @@ class LocalTrainer:
         rules: Sequence[ActiveRule],
         phase: Phase,
         lr: float,
-        velocity: Tensor | None,
+        optimizer: Descent,
     ) -> Step:
-        """One local step: loss, gradient, second gradient, corrections, clip, weight decay, momentum, step.
+        """One local step: loss, gradient, second gradient, corrections, clip, step of the optimizer.
 
         The step returns the mean cross-entropy, and whether it took a second gradient.
         """
@@ -273,29 +272,14 @@ class LocalTrainer:
             with torch.no_grad():
                 for active in with_correction:
                     active.correct(w, g)
-                self._descend(w, g, mask, velocity, rate)
+                if mask is not None:
+                    g.mul_(mask)
+                if self.spec.clip is not None:
+                    g.mul_((self.spec.clip / (g.norm() + 1e-12)).clamp(max=1.0))
+                optimizer.step(w, g, rate, mask)
             return ce, again
 
         return step
-
-    def _descend(
-        self, w: Tensor, g: Tensor, mask: Tensor | None, velocity: Tensor | None, rate: float
-    ) -> None:
-        """Clip the gradient, add weight decay, pass it through momentum, and step; only the groups of ``mask`` move."""
-        spec = self.spec
-        if mask is not None:
-            g.mul_(mask)
-        if spec.clip is not None:
-            g.mul_((spec.clip / (g.norm() + 1e-12)).clamp(max=1.0))
-        if spec.weight_decay:
-            g.add_(w, alpha=spec.weight_decay)
-            if mask is not None:
-                g.mul_(mask)  # Weight decay must not move a frozen group either.
-        if velocity is None:
-            w.add_(g, alpha=-rate)
-        else:
-            velocity.mul_(spec.momentum).add_(g)
-            w.add_(velocity, alpha=-rate)
 
     @contextlib.contextmanager
     def _moved(self, climber: ActiveRule, mask: Tensor | None) -> Iterator[None]:

@@ -1,5 +1,6 @@
 """From a configuration and its data to a `FederatedRun`."""
 
+import logging
 import math
 import warnings
 from collections.abc import Callable
@@ -11,7 +12,7 @@ import torch
 from torch import Tensor
 
 from benchmark.config.schedules import learning_rate
-from benchmark.config.schema import LossConfig, RunConfig
+from benchmark.config.schema import LossConfig, RunConfig, TrainConfig
 from benchmark.engine import randomness
 from benchmark.engine.evaluation import ClientSamples
 from benchmark.engine.federation import FederatedRun
@@ -25,6 +26,8 @@ from benchmark.runs.data import RunData
 from benchmark.transforms.augmentation import Normalise, augmentation
 from methods.core.method import Method, asked_heads, build
 from methods.core.samples import Samples, TwoArrays
+
+log = logging.getLogger("fedtables")
 
 EVALUATED_VALUES = 2**24
 """Most numbers in a batch of evaluation, 64 MiB: 37 RGB images of 384 x 384, 111 of 224 x 224.
@@ -81,10 +84,19 @@ def build_method(config: RunConfig) -> Method:
 
 def build_run(config: RunConfig, data: RunData, stop: Callable[[], bool] = lambda: False) -> FederatedRun:
     """The federation that a configuration describes. ``stop`` is asked between clients."""
-    method = build_method(config)
+    method, train = build_method(config), config.train
     device = choose_device(config.runtime.device)
+    derived = [rule.key for rule in method.rules if rule.for_sgd]
+    if derived and train.optimizer != "sgd":
+        log.warning(
+            "train.optimizer: %s is derived for local steps of sgd; got %s",
+            ", ".join(derived),
+            train.optimizer,
+        )
+    if any(rule.pools_data for rule in method.client):
+        data, train = _pooled(data, train)
     problem = build_problem(config, data, device)
-    train, num_clients = config.train, len(data.clients)
+    num_clients = len(data.clients)
     wanted = train.clients_per_round or num_clients
     if wanted > num_clients:
         out = f", {len(data.unseen)} never take part" if data.unseen else ""
@@ -104,6 +116,14 @@ def build_run(config: RunConfig, data: RunData, stop: Callable[[], bool] = lambd
     if config.runtime.cuda_graphs and device.type == "cuda":
         run.clients.trainer.recorder = StepRecorder(device)
     return run
+
+
+def _pooled(data: RunData, train: TrainConfig) -> tuple[RunData, TrainConfig]:
+    """All samples at one client, which takes as many steps as the clients do on average."""
+    batches = [math.ceil(len(client) / train.batch_size) for client in data.clients]
+    steps = train.steps or max(1, round((train.epochs or 1) * sum(batches) / len(batches)))
+    pooled = replace(data, clients=[np.concatenate(data.clients)], ids=[0])
+    return pooled, train.model_copy(update={"epochs": None, "steps": steps, "clients_per_round": None})
 
 
 def build_problem(config: RunConfig, data: RunData, device: torch.device) -> Problem:

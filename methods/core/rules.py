@@ -53,6 +53,9 @@ class Rule(BaseModel):
     files: ClassVar[tuple[str, ...]] = ()
     """Data files beside its module that its code reads. A run counts them as its code."""
 
+    for_sgd: ClassVar[bool] = False
+    """Whether the rule is derived for local steps of SGD; with another optimizer there is a warning."""
+
     needs: ClassVar[Mapping[str, str]] = {}
     """Rules that the method must have too, by slot: ``{"prediction": "personal"}``; ``one|another`` for a choice."""
 
@@ -112,6 +115,7 @@ class ClientRule(StatefulRule):
         reducers: How each upload is combined over clients.
         owns_head: Whether the rule decides what the classifier is; two such rules cannot be combined.
         blind_ascent: Whether ``ascend`` reads no gradient: then a step takes one gradient only, at w + e.
+        pools_data: Whether one client has the samples of all, and takes as many steps as they would on average.
     """
 
     personal: ClassVar[tuple[str, ...]] = ()
@@ -121,6 +125,7 @@ class ClientRule(StatefulRule):
     reducers: ClassVar[Mapping[str, Reducer]] = {}
     owns_head: ClassVar[bool] = False
     blind_ascent: ClassVar[bool] = False
+    pools_data: ClassVar[bool] = False
 
     @property
     def proximal(self) -> float:

@@ -12,7 +12,9 @@ from federations import federation, problem_of, run
 from torch import Tensor, nn
 
 from benchmark.engine.evaluation import (
+    Answers,
     ClientSamples,
+    medical_metrics,
     metrics,
     over_clients,
     predict,
@@ -28,27 +30,63 @@ PREDICTED = np.array([0, 0, 0, 2, 1, 1, 0, 2, 0, 2])
 #                     1  1  1  0  1  1  0  0  0  1   -> 6 of 10
 
 
+ANSWERS = Answers(PREDICTED, np.arange(10, dtype=np.float32), np.eye(3)[PREDICTED])
+
+
 def test_overall_and_per_class() -> None:
     """Recalls 3/4, 2/5, 1/1: mean 43/60; the worst class is 1.
 
-    F1 of the summed counts: true positives 6; false positives and negatives 4 each; 12/(12 + 8) = .6.
+    F1 of the summed counts: true positives 6; false positives and negatives 4 each; 12/(12 + 8) = .6. Classes 0, 1, 2
+    have 3, 2, 1 true positives, 2, 0, 2 false positives, 1, 3, 0 false negatives and 4, 5, 7 true negatives.
+    Scores are 0 or 1, so that the area under a ROC curve is the mean of sensitivity and specificity.
     """
-    found = metrics(PREDICTED, np.arange(10, dtype=np.float32), LABELS, None, 3, 0)
-    assert found == {
-        ("all", "accuracy"): 0.6,
-        ("all", "micro_f1"): 0.6,
-        ("all", "balanced_accuracy"): pytest.approx(43 / 60),
-        ("all", "worst_group_accuracy"): 0.4,
-        ("all", "loss"): 4.5,
-        ("class=0", "accuracy"): 0.75,
-        ("class=1", "accuracy"): 0.4,
-        ("class=2", "accuracy"): 1.0,
-    }
+    found = metrics(ANSWERS, True, LABELS, None, 3, 0)
+    sensitivity, specificity = (3 / 4, 2 / 5, 1.0), (4 / 6, 1.0, 7 / 9)
+    assert found == pytest.approx(
+        {
+            ("all", "accuracy"): 0.6,
+            ("all", "micro_f1"): 0.6,
+            ("all", "balanced_accuracy"): 43 / 60,
+            ("all", "worst_group_accuracy"): 0.4,
+            ("all", "loss"): 4.5,
+            ("all", "macro_f1"): (6 / 9 + 4 / 7 + 2 / 4) / 3,
+            ("all", "sensitivity"): sum(sensitivity) / 3,
+            ("all", "specificity"): sum(specificity) / 3,
+            ("all", "auroc"): (sum(sensitivity) + sum(specificity)) / 6,
+            **{(f"class={c}", "accuracy"): value for c, value in enumerate(sensitivity)},
+            **{(f"class={c}", "sensitivity"): value for c, value in enumerate(sensitivity)},
+            **{(f"class={c}", "specificity"): value for c, value in enumerate(specificity)},
+        }
+    )
+
+
+def test_area_under_the_curve() -> None:
+    """Of the six pairs of a sample of class 1 and another, scores order five as they should be and tie in none.
+
+    A third class that is neither present nor predicted changes nothing.
+    """
+    labels = np.array([1, 1, 0, 0, 0])
+    positive = np.array([0.9, 0.4, 0.5, 0.2, 0.1])
+    for classes in (2, 3):
+        scores = np.stack([1 - positive, positive, 0 * positive][:classes], 1)
+        found = medical_metrics(scores.argmax(1), scores, labels, classes)
+        assert found["all", "auroc"] == pytest.approx(5 / 6)
+        assert ("class=2", "specificity") not in found
+
+
+def test_what_one_class_lacks() -> None:
+    """A set of one class has sensitivity and F1, a vote no area, and scores that are not numbers none either."""
+    one = medical_metrics(np.array([1, 1]), np.array([[0.1, 0.9], [0.2, 0.8]]), np.array([1, 1]), 2)
+    assert one == {("all", "macro_f1"): 1.0, ("all", "sensitivity"): 1.0, ("class=1", "sensitivity"): 1.0}
+    labels = np.array([0, 1])
+    for scores in (None, np.full((2, 2), np.nan)):
+        assert ("all", "auroc") not in medical_metrics(labels, scores, labels, 2)
+    assert not {name for _, name in metrics(ANSWERS, False, LABELS, None, 3, 0)} & {"auroc", "loss"}
 
 
 def test_groups() -> None:
     """Class x attribute: (0,0) 2/2, (0,1) 1/2, (1,0) 2/4, (1,1) 0/1, (2,0) none, (2,1) 1/1; attributes 4/6 and 2/4."""
-    found = metrics(PREDICTED, None, LABELS, ATTRIBUTES, 3, 2)
+    found = metrics(ANSWERS, False, LABELS, ATTRIBUTES, 3, 2)
     groups = {name: value for (name, metric), value in found.items() if "," in name and metric == "accuracy"}
     assert groups == {
         "class=0,attribute=0": 1.0,
@@ -63,7 +101,7 @@ def test_groups() -> None:
     assert found["class=1", "accuracy"] == 0.4  # still there, beside the groups
     assert found["all", "balanced_accuracy"] == pytest.approx(43 / 60)
     # A fourth class and a third attribute that have no samples appear in no record and spoil no mean.
-    assert metrics(PREDICTED, None, LABELS, ATTRIBUTES, 4, 3) == found
+    assert metrics(ANSWERS, False, LABELS, ATTRIBUTES, 4, 3) == found
     assert not any(math.isnan(value) for value in found.values())
 
 
@@ -82,10 +120,11 @@ def test_answers_in_batches(batch_size: int) -> None:
         sizes.append(len(x))
         return math.log(3) * torch.cat([x <= 2, x > 2], 1)
 
-    predicted, losses = predict(predictor, line(5, batch_size))
+    predicted, losses, scores = predict(predictor, line(5, batch_size))
     assert predicted.tolist() == [0, 0, 1, 1, 1]
     right, wrong = -math.log(3 / 4), -math.log(1 / 4)
     np.testing.assert_allclose(losses, [right, wrong, wrong, right, wrong], rtol=1e-6)
+    np.testing.assert_allclose(scores[:, 1], [1 / 4, 1 / 4, 3 / 4, 3 / 4, 3 / 4], rtol=1e-6)
     assert sum(sizes) == 5
     assert max(sizes) == min(batch_size, 5)
 

@@ -12,6 +12,7 @@ from federations import (
     class_run,
     classes,
     federation,
+    mlp,
     near,
     ones,
     problem_of,
@@ -134,6 +135,34 @@ def test_clip_and_weight_decay() -> None:
     assert pushed(clip=6.0) == pushed() == pytest.approx([0.7, 1.6], abs=1e-15)
     assert pushed(clip=1.0, weight_decay=0.5) == pytest.approx([0.89, 1.82], abs=1e-12)
     assert pushed(Body(), clip=1.0) == pytest.approx([0.9, 2.0], abs=1e-12)
+
+
+@pytest.mark.parametrize("name", ["adam", "adamw"])
+def test_adam_is_that_of_torch(name: str) -> None:
+    """The same batches through torch.optim on the network's own tensors end in the same bits, in float64."""
+    log, options = Recorder(), {"lr": 0.01, "weight_decay": 0.1}
+    problem = classes((11,))
+    states = run(class_run(with_rules(log), problem=problem, rounds=2, optimizer=name, **options))
+    net = seeded(mlp, 0)
+    for round in range(2):  # a new optimizer in each round
+        optimizer = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[name](net.parameters(), **options)
+        for _, _, x, y, _ in [batch for batch in log.batches if batch[0] == round]:
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(net(x), y).backward()
+            optimizer.step()
+        assert torch.equal(log.ends[round][2].w, nn.utils.parameters_to_vector(net.parameters()))
+    assert len(log.batches) == 2 * 2 * 3
+    assert log.ends[0][2].step_norm == 6, "the gradients have no momentum"
+    assert not torch.equal(states[1].w, states[2].w)
+
+
+@pytest.mark.parametrize("name", ["adam", "adamw"])
+def test_adam_does_not_move_a_frozen_group(name: str) -> None:
+    """A first step is the rate in the direction of the gradient; weight decay leaves the head alone too."""
+    options = {"lr": 0.1, "rounds": 1, "w0": np.array([1.0, 2.0]), "optimizer": name}
+    model_ = federation(ones(1), with_rules(Push(), Body()), two_parameters(), weight_decay=0.5, **options)
+    decay = 0.1 * 0.5 if name == "adamw" else 0.0
+    assert run(model_)[-1].w.tolist() == pytest.approx([1 - 0.1 - decay, 2.0], abs=1e-8)
 
 
 # BatchNorm ------------------------------------------------------------------------------------------------------

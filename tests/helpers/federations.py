@@ -128,7 +128,7 @@ def assert_resumes(make: Callable[[int], FederatedRun], folder: Path) -> None:
     whole = run(replayed)
     for stop in (1, 3):
         left = replayed.schedule.rounds - stop
-        assert not torch.equal(whole[-1].w, whole[stop].w)
+        assert not same(replace(whole[-1], round=stop), whole[stop])
         torch.save(run(make(0), rounds=stop)[-1].to_dict(), folder / "checkpoint")
         loaded = FederationState(**torch.load(folder / "checkpoint", weights_only=True))
         assert same(loaded, whole[stop])
