@@ -57,12 +57,12 @@ class Launch:
     Attributes:
         id: Its name. An error, or several deaths, end a run for one launch.
         code: Digest of the snapshot of the code.
-        track: Begins to send a run.
+        track: Begins to send a run; None: nothing is sent.
     """
 
     id: str
     code: str = ""
-    track: Track = lambda *_: Tracker()
+    track: Track | None = None
 
 
 def execute(
@@ -170,7 +170,7 @@ class RunSession:
     progress: Progress
     stop: Stop
     started: float
-    track: Track
+    track: Track | None
     federation: FederatedRun
     ids: list[int]
     origin: dict[str, Any]
@@ -188,7 +188,8 @@ class RunSession:
         if whole is not None:
             return whole
         state = self._resume()
-        tracker = self.track(self.config, self.origin, self.made, self.attempt.path)
+        track = self.track or (lambda *_: Tracker())
+        tracker = track(self.config, self.origin, self.made, self.attempt.path)
         try:
             result = self._rounds(state, tracker)
         except Exception:
