@@ -96,7 +96,7 @@ def _rounds(plan: Plan) -> int:
 
 def name_of(root: Path) -> str:
     """The name of all tasks of a results folder."""
-    return f"fedtables-{code.of(str(root.absolute()))[:10]}"
+    return f"fedtables-{code.digest(str(root.absolute()))[:10]}"
 
 
 def queued(name: str) -> dict[str, str] | None:

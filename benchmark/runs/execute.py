@@ -45,7 +45,6 @@ Progress = Callable[[int, int, Sequence[Record]], object]
 
 Stop = Callable[[], bool]
 
-
 Track = Callable[[RunConfig, dict[str, Any], dict[str, Any], Path], Tracker]
 """``track(config, origin, made, attempt)``."""
 
@@ -248,12 +247,12 @@ class RunSession:
     def _resume(self) -> FederationState:
         """The state to start from. The attempt then has the records that belong to it."""
         run = self.federation
-        others = [path for path in self.attempt.run.attempts() if path != self.attempt.path]
-        saved = [
-            (found, path)
-            for path in others
-            if (found := checkpoint.load(path / "checkpoint.pt", self.config))
-        ]
+        # The attempt of this process has none.
+        found = (
+            (checkpoint.load(path / "checkpoint.pt", self.config), path)
+            for path in self.attempt.run.attempts()
+        )
+        saved = [(content, path) for content, path in found if content is not None]
         for content, path in sorted(saved, key=lambda one: -one[0]["state"]["round"]):
             other = difference(content["origin"], self.origin, RESUME)
             if other and self.config.runtime.stale == "rerun":
@@ -274,7 +273,7 @@ class RunSession:
             log.warning("%s", self.restarted)
         return run.initial_state()
 
-    def _adopt(self, content: dict[str, Any], path: Any) -> bool:
+    def _adopt(self, content: dict[str, Any], path: Path) -> bool:
         """Copy checkpoint and records of another attempt, whose process may only sleep; whether all are there."""
         try:
             lines = (path / "records.jsonl").read_bytes()[: content["records_bytes"]]
@@ -313,7 +312,7 @@ class RunSession:
             "records_bytes": self.attempt.size,
             "records_sha256": self.attempt.sha256.hexdigest(),
         }
-        checkpoint.save(self.attempt.path / "checkpoint.pt", content)
+        write_atomically(self.attempt.path / "checkpoint.pt", lambda stream: torch.save(content, stream))
         if not self.has_checkpoint:  # what others left is of no more use
             self.attempt.run.remove_attempts(but=self.attempt.path)
             self.has_checkpoint = True

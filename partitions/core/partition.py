@@ -39,7 +39,7 @@ class Partition:
     @property
     def id(self) -> str:
         """``<scheme>-<12 digits of the hash of the identity>``."""
-        return f"{self.identity['scheme']}-{code.of(self.identity)[:12]}"
+        return f"{self.identity['scheme']}-{code.digest(self.identity)[:12]}"
 
     @property
     def sizes(self) -> IntArray:
