@@ -1,9 +1,5 @@
-"""The job that every framework carries out, and what all of them share to do it. Needs torch alone.
+"""The job that every framework carries out, and what all of them share to do it. Needs torch alone."""
 
-As a program it is the job without a framework: two loops and a weighted mean.
-"""
-
-import copy
 import os
 from dataclasses import dataclass
 from functools import cache
@@ -76,25 +72,3 @@ def load() -> Job:
     """The job of this process, from the file that BENCH_JOB names; torch gets one thread."""
     torch.set_num_threads(1)
     return Job(**torch.load(os.environ["BENCH_JOB"], weights_only=True))
-
-
-@torch.no_grad()
-def average(net: nn.Module, weighted: list[list[Tensor]], samples: int) -> None:
-    """Give the network the sum of weighted parameters, divided by the number of samples."""
-    for p, values in zip(net.parameters(), zip(*weighted, strict=True), strict=True):
-        p.copy_(sum(values) / samples)
-
-
-if __name__ == "__main__":
-    job = load()
-    net = job.network()
-    for t in range(ROUNDS):
-        start = copy.deepcopy(net.state_dict())
-        weighted, samples = [], 0
-        for position in range(t * job.cohort, (t + 1) * job.cohort):
-            net.load_state_dict(start)
-            n = job.train(net, position)
-            weighted.append([n * p.detach() for p in net.parameters()])
-            samples += n
-        average(net, weighted, samples)
-    job.report(net)

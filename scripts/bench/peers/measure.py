@@ -1,4 +1,4 @@
-"""One FedAvg job on MNIST in a bare PyTorch loop (`job.py`), FedTables, pfl-research and Flower, timed in turn.
+"""One FedAvg job on MNIST in FedTables, pfl-research and Flower, timed in turn.
 
     python scripts/bench/peers/measure.py
 
@@ -19,7 +19,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
 WORK = ROOT / ".cache" / "bench"
-PEERS, REPEATS, TOLERANCE = ("job", "ours", "pfl_research", "flower"), 5, 0.005
+PEERS, REPEATS, TOLERANCE = ("ours", "pfl_research", "flower"), 5, 0.005
 
 
 def start(peer: str, rounds: int, *words: str) -> tuple[float, float]:
