@@ -79,7 +79,7 @@ class Isic2019Options(RawOptions):
     fold_seed: Literal[0] = 0
 
 
-def shades_of_gray(image: UInt8Array, power: int = 6) -> UInt8Array:
+def shades_of_gray(image: UInt8Array) -> UInt8Array:
     """Scale the channels of uint8 [H, W, 3] as if the light had been grey.
 
     The light is the Minkowski mean of each channel, e_c = (mean I_c^p)^(1/p), brought to length 1; I_c is divided by
@@ -87,7 +87,7 @@ def shades_of_gray(image: UInt8Array, power: int = 6) -> UInt8Array:
     """
     values = np.arange(256, dtype=np.float64)
     channels = [image[..., channel] for channel in range(3)]
-    light = np.array([(values**power)[channel].mean() ** (1 / power) for channel in channels])
+    light = np.array([(values**6)[channel].mean() ** (1 / 6) for channel in channels])
     if not light.any():
         return image.copy()
     light /= np.linalg.norm(light)

@@ -15,7 +15,7 @@ from benchmark.engine.graphs import RecordedStep, Step, StepRecorder
 from benchmark.engine.randomness import rewinder, seed_torch
 from benchmark.models.flat import FlatModel
 from benchmark.transforms.augmentation import Augment
-from methods.core.contexts import Batch, ClientContext, Loss, Phase
+from methods.core.contexts import Batch, ClientContext, Phase
 from methods.core.rules import ClientRule, overrides
 from methods.core.samples import Samples, to_device
 
@@ -32,13 +32,6 @@ class ActiveRule:
 
     def has(self, hook: str) -> bool:
         return overrides(self.rule, hook)
-
-    def loss(self, batch: Batch) -> Loss:
-        return self.rule.loss(self.ctx, batch)
-
-    def correct(self, w: Tensor, g: Tensor) -> None:
-        """Let the rule correct the gradient ``g`` [d] at ``w`` [d], in place."""
-        self.rule.correct(self.ctx, w, g)
 
 
 @dataclass(frozen=True)
@@ -119,7 +112,9 @@ class LocalTrainer:
                 losses.append(ce)
                 sizes.append(len(y))
                 repeated += again * len(y)
-        return self._result(work, phases, lr, losses, sizes, repeated)
+        stacked = torch.stack(losses) if losses else self.model.w.new_empty(0)
+        norm = self._step_norm(work, phases, lr)
+        return LoopResult(len(sizes), norm, stacked, sizes, sum(sizes) + repeated, repeated)
 
     def _step_of(self, rules: Sequence[ActiveRule], phase: Phase, lr: float) -> Step:
         """The local step of one phase, with momentum at zero; recorded, where that can be done."""
@@ -156,16 +151,8 @@ class LocalTrainer:
         """Momentum at the start of a phase, if there is any."""
         return torch.zeros_like(self.model.w) if self.spec.momentum else None
 
-    def _result(
-        self,
-        work: ClientWork,
-        phases: Sequence[Phase],
-        lr: float,
-        losses: list[Tensor],
-        sizes: list[int],
-        repeated: int = 0,
-    ) -> LoopResult:
-        """What one client did, from the loss and the size of each batch."""
+    def _step_norm(self, work: ClientWork, phases: Sequence[Phase], lr: float) -> float:
+        """The total weight of the gradients in the update."""
         proximal = sum(active.rule.proximal for active in work.rules)
         norm = 0.0
         for phase in phases:
@@ -173,8 +160,7 @@ class LocalTrainer:
             for _ in range(self.steps(len(work.data), phase)):
                 damping = self.spec.momentum * damping + 1 - shrink * norm
                 norm += damping
-        stacked = torch.stack(losses) if losses else self.model.w.new_empty(0)
-        return LoopResult(len(sizes), norm, stacked, sizes, sum(sizes) + repeated, repeated)
+        return norm
 
     # Batches -----------------------------------------------------------------------------------------------
 
@@ -272,7 +258,7 @@ class LocalTrainer:
                 again = self._second_gradient(second, mask, rewind, lambda: gradient(x, y, index))
             with torch.no_grad():
                 for active in with_correction:
-                    active.correct(w, g)
+                    active.rule.correct(active.ctx, w, g)
                 self._descend(w, g, mask, velocity, rate)
             return ce, again
 
@@ -347,7 +333,7 @@ def _objective(
     if not with_loss:
         return ce, ce
     batch = Batch(x, y, z, logits, ce, index)
-    terms = [active.loss(batch) for active in with_loss]
+    terms = [active.rule.loss(active.ctx, batch) for active in with_loss]
     weight = math.prod(term.ce_weight for term in terms)
     objective = ce if isinstance(weight, int | float) and weight == 1 else weight * ce
     for term in terms:

@@ -30,7 +30,7 @@ from benchmark.runs.data import load_data
 from benchmark.runs.files import write_atomically
 from benchmark.runs.folder import Attempt, RunFolder, publish, whole_result
 from benchmark.runs.origin import made_by, origin_of
-from benchmark.runs.result_files import final_values, record_lines
+from benchmark.runs.result_files import final_values, record_lines, write_result
 from benchmark.runs.status import Result, RunResult, RunState
 from benchmark.runs.tracker import TRACKED, Tracker
 from benchmark.system import explain
@@ -337,5 +337,6 @@ class RunSession:
             made=self.made,
             parts=self.parts,
         )
-        self.attempt.publish(self.result, self.config.runtime.keep_checkpoint)
+        write_result(self.attempt.path, self.result)
+        publish(self.attempt.path, self.attempt.run, self.config.runtime.keep_checkpoint)
         return RunResult(outcome, message)
