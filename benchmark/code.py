@@ -48,7 +48,7 @@ NOTE = "note.json"
 """File of a snapshot that says where it comes from."""
 
 
-def of(value: Any) -> str:
+def digest(value: Any) -> str:
     """SHA-256 of a value of JSON."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
@@ -56,16 +56,10 @@ def of(value: Any) -> str:
 # Digests ---------------------------------------------------------------------------------------------------------
 
 
-def root_of(path: Path) -> Path | None:
-    """The repository or checkout in which a file lies. One may lie in the other: then the inner one."""
-    around = [root for root in ROOTS if path.is_relative_to(root)]
-    return max(around, key=lambda root: len(root.parts), default=None)
-
-
 def name_of(path: Path) -> str:
-    """The file as digests name it: relative to the repository or checkout in which it lies."""
-    root = root_of(path)
-    return str(path) if root is None else path.relative_to(root).as_posix()
+    """The file as digests name it: relative to the repository or checkout in which it lies, the inner one of two."""
+    names = [path.relative_to(root).as_posix() for root in ROOTS if path.is_relative_to(root)]
+    return min(names, key=len, default=str(path))
 
 
 def path_of(name: str, place: Path | None = None) -> Path:
@@ -75,15 +69,15 @@ def path_of(name: str, place: Path | None = None) -> Path:
 
 
 @cache
-def of_code(name: str, place: Path | None = None) -> str:
+def file_digest(name: str, place: Path | None = None) -> str:
     """Digest of a source file, or of a data file that code reads, as this process found it first; empty without it.
 
     A name that ends with a slash is a folder: all its modules. ``place``: a snapshot that has the file.
     """
     if name.endswith("/"):
-        return of({name_of(path): of_code(name_of(path)) for path in sorted((ROOT / name).rglob("*.py"))})[
-            :DIGITS
-        ]
+        return digest(
+            {name_of(path): file_digest(name_of(path)) for path in sorted((ROOT / name).rglob("*.py"))}
+        )[:DIGITS]
     try:
         source = path_of(name, place).read_bytes()
     except (FileNotFoundError, NotADirectoryError):
@@ -118,12 +112,12 @@ def _is_text(node: Any) -> bool:
 
 
 @cache
-def engine() -> str:
+def engine_digest() -> str:
     """Digest of all that every run executes."""
-    return of({name: of_code(name) for name in ENGINE})[:DIGITS]
+    return digest({name: file_digest(name) for name in ENGINE})[:DIGITS]
 
 
-def own(*parts: type, modules: Iterable[str] = ()) -> dict[str, str]:
+def own_digests(*parts: type, modules: Iterable[str] = ()) -> dict[str, str]:
     """Digests by name of a run's own files: modules, what they import below `PACKAGES`, and data that they read.
 
     ``parts`` are rules and partition schemes, whose ``files`` are the data. The engine is left out.
@@ -132,12 +126,12 @@ def own(*parts: type, modules: Iterable[str] = ()) -> dict[str, str]:
     for part in parts:
         path = _file_of(part.__module__)
         names |= {name_of(path.parent / file) for file in getattr(part, "files", ()) if path is not None}
-    return {name: of_code(name) for name in sorted(names)}
+    return {name: file_digest(name) for name in sorted(names)}
 
 
-def builder(module: str) -> dict[str, str]:
+def builder_digests(module: str) -> dict[str, str]:
     """Digests by name of what a data set's builder is made of."""
-    return {**own(modules=[module]), "datasets/core/": of_code("datasets/core/")}
+    return {**own_digests(modules=[module]), "datasets/core/": file_digest("datasets/core/")}
 
 
 @cache
@@ -240,8 +234,8 @@ def snapshot(folder: Path) -> Path:
         return ROOT.parent
     files = {f"{number}/{name}": root / name for number, root in enumerate(ROOTS) for name in _files(root)}
     content = {name: path.read_bytes() for name, path in files.items()}
-    digest = of({name: hashlib.sha256(source).hexdigest() for name, source in content.items()})[:DIGITS]
-    place = folder / digest
+    name = digest({name: hashlib.sha256(source).hexdigest() for name, source in content.items()})[:DIGITS]
+    place = folder / name
     if not place.is_dir():
         folder.mkdir(parents=True, exist_ok=True)
         try:

@@ -90,7 +90,7 @@ class Wandb(BaseModel):
         tags = [*groups, config.preset, method, data, config.selection.get("name"), *self.settings.tags]
         with self.trying():
             tracked.run = self.open(
-                id=f"{config.hash}-seed{config.seed}-{code.of(origin)[:6]}",
+                id=f"{config.hash}-seed{config.seed}-{code.digest(origin)[:6]}",
                 name=f"{config.label} seed{config.seed}",
                 group=groups[0] if groups else None,
                 job_type=method,

@@ -12,8 +12,8 @@ import numpy as np
 from PIL import Image
 from pydantic import Field
 
-from datasets.core.base import Facts, Files, RawOptions
-from datasets.core.folders import Place, Tree, files_in
+from datasets.core.base import Facts, RawOptions
+from datasets.core.folders import Tree, files_in
 from datasets.core.images import ListedDataset, ToSquare, as_rgb, bad_image
 from datasets.core.registry import dataset
 from datasets.ssl_fl import TEST_LIST, Lists, find_lists
@@ -30,16 +30,8 @@ TREE = Tree(
 )
 
 TRAIN_COUNTS = (4500, 4499)
-"""Training images per class. Not printed anywhere: read off the authors' figure of the splits, see `SPLITS`."""
-TOLERANCE = 45, 10
-"""Of the training images of a class, and of those of a client."""
-
-SPLITS = {
-    1: ((833, 881), (1044, 929), (875, 1018), (906, 836), (842, 835)),
-    2: ((657, 1017), (312, 782), (356, 819), (925, 1881), (2250, 0)),
-    3: ((2734, 0), (1098, 290), (540, 2014), (100, 525), (28, 1670)),
-}
-"""Normal and diseased images of each client, to 3 images: the bars of the authors' figure."""
+"""Training images per class. Not printed anywhere: read off the bars of the authors' figure of the splits."""
+TOLERANCE = 45
 
 
 class RetinaOptions(RawOptions):
@@ -86,7 +78,11 @@ def retina(options: RetinaOptions, root: Path) -> ListedDataset:
     train_lists = {name: lists.names(name) for name in clients} or _all(lists)
     train = lists.files("train", train_lists, sources=bool(clients))
     if options.strict:
-        _check_near(lists.place, train, options.split)
+        there = np.bincount(train.labels, minlength=len(CLASSES))
+        if (np.abs(there - TRAIN_COUNTS) > TOLERANCE).any():  # a part of the images, or another set
+            lists.place.check_counts(
+                dict(zip(CLASSES, there.tolist(), strict=True)), dict(zip(CLASSES, TRAIN_COUNTS, strict=True))
+            )
     return ListedDataset(
         train=train,
         test=lists.files("test", {TEST_LIST: lists.names(TEST_LIST)}),
@@ -105,16 +101,3 @@ def _all(lists: Lists) -> dict[str, list[str]]:
         if (lists.place.folder / name).is_file():
             return {name: lists.names(name)}
     return {"train": [path.name for path in files_in(lists.place.folder / "train", (".npy",))]}
-
-
-def _check_near(place: Place, train: Files, split: int | None) -> None:
-    """Compare with the counts of the authors' figure: a part of the images, or another set, is far off."""
-    there, expected, tolerance = np.bincount(train.labels, minlength=2), np.array(TRAIN_COUNTS), TOLERANCE[0]
-    names = list(CLASSES)
-    if train.sources is not None and split is not None:
-        there = np.bincount(2 * train.sources + train.labels, minlength=2 * CLIENTS)
-        expected, tolerance = np.ravel(SPLITS[split]), TOLERANCE[1]
-        names = [f"client_{client} {name}" for client in range(1, CLIENTS + 1) for name in CLASSES]
-    if (np.abs(there - expected) > tolerance).any():
-        by_name = (dict(zip(names, map(int, counts), strict=True)) for counts in (there, expected))
-        place.check_counts(*by_name)

@@ -26,12 +26,6 @@ from partitions.core.registry import partition
 MAX_DRAWS = 200_000
 """Tries x classes before giving up, a few seconds. FedLD's figure 2 (alpha 0.01, 2 classes) needs over 1,000 tries."""
 
-FIRST_DRAWS, TOO_SMALL = 100, 20
-"""If on average more clients than `TOO_SMALL` are too small in the first draws, there is no further draw.
-
-Sizes of clients are negatively associated, so a draw without a small client has a chance below exp(-20).
-"""
-
 
 @partition("dirichlet")
 class Dirichlet(Partitioner):
@@ -85,8 +79,8 @@ def dirichlet_split(
     as_authors = isinstance(generator, np.random.RandomState)
     tries = max(1, MAX_DRAWS // len(classes))
     cap = sum(len(samples) for samples in classes) / clients
-    best, small = 0, 0
-    for draw in range(1, tries + 1):
+    best = 0
+    for _ in range(tries):
         shuffled: list[IntArray] = []
         cuts: list[IntArray] = []
         sizes = np.zeros(clients, dtype=np.int64)
@@ -96,17 +90,15 @@ def dirichlet_split(
             weights = _weights(generator, clients, alpha, sizes < cap)
             cuts.append(_cut(weights, len(samples), clients if as_authors else None))
             sizes += np.diff(cuts[-1])
-        best, small = max(best, int(sizes.min())), small + int((sizes < min_size).sum())
+        best = max(best, int(sizes.min()))
         if best >= min_size:
             shuffled = shuffled or [generator.permutation(samples) for samples in classes]
             parts = [np.split(samples, cut[1:-1]) for samples, cut in zip(shuffled, cuts, strict=True)]
             return [np.concatenate(client) for client in zip(*parts, strict=True)]
-        if draw == FIRST_DRAWS and small > TOO_SMALL * draw:
-            break
     raise PartitionError(
-        f"partition dirichlet: none of {draw} draws gave each of the {clients} clients {min_size} samples (the "
-        f"smallest client had at most {best}; on average {small / draw:.0f} had fewer). Raise partition.alpha "
-        f"({alpha:g}), or lower partition.min_size or partition.clients."
+        f"partition dirichlet: none of {tries} draws gave each of the {clients} clients {min_size} samples (the "
+        f"smallest client had at most {best}). Raise partition.alpha ({alpha:g}), or lower partition.min_size or "
+        "partition.clients."
     )
 
 

@@ -7,7 +7,6 @@ lock file is brought up to date. Calls that run at once wait for each other.
 
 import fcntl
 import hashlib
-import os
 import shutil
 import subprocess
 import sys
@@ -65,17 +64,6 @@ def uv_works() -> bool:
     return path is not None and subprocess.run(["uv", "--version"], capture_output=True).returncode == 0
 
 
-def make_venv() -> None:
-    """Make an empty `.venv` in the place of whatever is there."""
-    say(f"making .venv with Python {sys.version.split()[0]}")
-    options = ["--clear", *(["--without-pip"] if uv_works() else [])]
-    step(
-        [sys.executable, "-m", "venv", *options, str(VENV)],
-        "python3 could not make a virtual environment. Install its venv module (Debian and Ubuntu: apt-get "
-        "install python3-venv) or uv, then run the same make command again.",
-    )
-
-
 def find_uv() -> list[str]:
     """The command that starts uv: the one on PATH, otherwise one that pip installs into `.venv`."""
     if uv_works():
@@ -97,30 +85,26 @@ def set_up() -> None:
     STAMP.unlink(missing_ok=True)
     if finished is None:
         # An installer that was killed leaves half a package that looks installed: nothing of it is kept.
-        make_venv()
+        say(f"making .venv with Python {sys.version.split()[0]}")
+        without_pip = ["--without-pip"] if uv_works() else []
+        step(
+            [sys.executable, "-m", "venv", "--clear", *without_pip, str(VENV)],
+            "python3 could not make a virtual environment. Install its venv module (Debian and Ubuntu: apt-get "
+            "install python3-venv) or uv, then run the same make command again.",
+        )
     say("installing the packages of requirements.lock (the first time this downloads PyTorch)")
+    pip = [*find_uv(), "pip"]
+    options = ["--quiet", "--python", str(PYTHON)]
+    again = "the reason stands above. Run the same make command again: what was downloaded is kept."
     step(
-        [*find_uv(), "pip", "sync", "--quiet", "--require-hashes", "--python", str(PYTHON), str(LOCK)],
-        "the packages could not be installed; the reason stands above. Run the same make command again: what "
-        "was downloaded is kept.",
+        [*pip, "sync", *options, "--require-hashes", str(LOCK)],
+        f"the packages could not be installed; {again}",
     )
     step(
-        [
-            *find_uv(),
-            "pip",
-            "install",
-            "--quiet",
-            "--no-deps",
-            "--python",
-            str(PYTHON),
-            "--editable",
-            str(ROOT),
-        ],
-        "FedTables could not be installed in .venv; the reason stands above. Run the same make command again.",
+        [*pip, "install", *options, "--no-deps", "--editable", str(ROOT)],
+        f"FedTables could not be installed in .venv; {again}",
     )
-    draft = STAMP.with_suffix(f".{os.getpid()}")
-    draft.write_text(stamp + "\n")
-    draft.replace(STAMP)
+    STAMP.write_text(stamp + "\n")
     say("done")
 
 

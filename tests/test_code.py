@@ -62,12 +62,12 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Repositor
 
 
 def forget() -> None:
-    for known in (code.of_code, code._reached, code._state):
+    for known in (code.file_digest, code._reached, code._state):
         known.cache_clear()
 
 
 def own_of_toy() -> dict[str, str]:
-    return code.own(type("Rule", (), {"__module__": "methods.toy_alg", "files": ("toy.csv",)}))
+    return code.own_digests(type("Rule", (), {"__module__": "methods.toy_alg", "files": ("toy.csv",)}))
 
 
 # Digests -----------------------------------------------------------------------------------------------------------
@@ -75,7 +75,7 @@ def own_of_toy() -> dict[str, str]:
 
 def changed(digests: Mapping[str, str]) -> list[str]:
     """Those of the files that have another digest now."""
-    return [name for name, digest in digests.items() if code.of_code(name) != digest]
+    return [name for name, digest in digests.items() if code.file_digest(name) != digest]
 
 
 def test_whatever_a_rule_imports_or_reads_is_its_own(write: Repository) -> None:
@@ -108,13 +108,13 @@ def test_comments_docstrings_and_layout_do_not_count(write: Repository, text: st
 
 
 def test_the_engine_is_one_digest_for_all_methods(edited: Edit) -> None:  # noqa: F811
-    own, engine = code.own(FedDC), code.engine()
+    own, engine = code.own_digests(FedDC), code.engine_digest()
     assert {"methods/feddc.py", "methods/scaffold.py"} <= set(own)
     assert not any(path.startswith("methods/core") for path in own)
     edited("methods/scaffold.py", "\nimport ", "\nimport math\nimport ")
-    assert code.own(FedDC) != own and code.engine() == engine
+    assert code.own_digests(FedDC) != own and code.engine_digest() == engine
     edited("benchmark/engine/training.py", "\nimport ", "\nimport this\nimport ")
-    assert code.engine() != engine
+    assert code.engine_digest() != engine
 
 
 # Snapshots ---------------------------------------------------------------------------------------------------------

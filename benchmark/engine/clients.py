@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, NamedTuple
 
@@ -46,23 +46,6 @@ class ClientResult(NamedTuple):
     loop: LoopResult
 
 
-class Visit(NamedTuple):
-    """A client between what it does before and after its training in a round.
-
-    Attributes:
-        start: The vector that training starts from.
-        head: The classifier that the server handed down, if it did.
-        resting: States of rules that rest in this round.
-    """
-
-    client: int
-    start: Tensor
-    head: Head | None
-    work: ClientWork
-    phases: tuple[Phase, ...]
-    resting: State
-
-
 @dataclass
 class ClientSide:
     """All clients, and the one network on which they train in turn.
@@ -71,7 +54,6 @@ class ClientSide:
         personal: Groups of parameters that stay at the clients.
         order: Replaces the random order in which local samples are visited.
         state_bytes: Most bytes on the device of what all clients keep between rounds. More are kept in host memory.
-        notes: What the log has been told.
     """
 
     problem: Problem
@@ -82,7 +64,6 @@ class ClientSide:
     personal: frozenset[str]
     order: Order | None = None
     state_bytes: float = math.inf
-    notes: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         problem = self.problem
@@ -261,43 +242,31 @@ class ClientSide:
         values: RoundValues,
     ) -> ClientResult:
         """Train one client in the round after ``state``. ``values`` notes its losses and whether they are finite."""
-        visit = self._begin(rules, state, client, view, cost)
-        self.put(visit.start, self.start_buffers(state, client), visit.head)
-        loop = self.trainer.run(visit.work, visit.phases, self.schedule.lr(state.round))
-        return self._end(visit, loop, cost, values)
-
-    def _begin(
-        self, rules: Sequence[ClientRule], state: FederationState, client: int, view: RoundView, cost: Cost
-    ) -> Visit:
-        """What the server sends to a client, and what the client does before its training."""
         received = {rule.key: rule.send(state.rules[rule.key], client, view) for rule in rules}
         handed = (sent["head"] for sent in received.values() if isinstance(sent.get("head"), Head))
         head: Head | None = next(handed, None)
         start = self.with_head(self.start_vector(state, client), head)
         states = self._kept(state, client, "rules") or {}
         active = self.contexts(rules, state, client, start, received, states, "rule", cost)
-        # A rule that rests in this round keeps its state at the client.
-        resting: State = {key: value for key, value in states.items() if key not in received}
         cost.scalars_down += _count_numbers(received)
         work = self.work(self.data(client), active, state, client)
-        return Visit(client, start, head, work, _phases(active), resting)
-
-    def _end(self, visit: Visit, loop: LoopResult, cost: Cost, values: RoundValues) -> ClientResult:
-        """What a client does after its training; its values are in the network."""
+        self.put(start, self.start_buffers(state, client), head)
+        loop = self.trainer.run(work, _phases(active), self.schedule.lr(state.round))
         with torch.no_grad():
-            values.add_sent(visit.client, self.model.w, self.model.buffers)
-            values.add_losses(visit.client, loop.losses, loop.sizes)
-            update = self._update(visit.start, visit.head)
+            values.add_sent(client, self.model.w, self.model.buffers)
+            values.add_losses(client, loop.losses, loop.sizes)
+            update = self._update(start, head)
             trained = Trained(
                 w=self.model.w,
                 update=update,
                 buffers=self.model.buffers,
                 steps=loop.steps,
                 step_norm=loop.step_norm,
-                head=self.model.w[self.model.body_size :] if visit.head is not None else None,
+                head=self.model.w[self.model.body_size :] if head is not None else None,
             )
-            kept: State = dict(visit.resting)
-            payloads = _finish(visit.work.rules, trained, kept, values)
+            # A rule that rests in this round keeps its state at the client.
+            kept: State = {key: value for key, value in states.items() if key not in received}
+            payloads = _finish(active, trained, kept, values)
             entry = self.placed(self._entry(kept))
             if len(self._personal_places):
                 update = update.index_fill(0, self._personal_places, 0.0)

@@ -1,7 +1,7 @@
 """Rounds of a federation: select, train, aggregate, evaluate. A round is a pure function from state to state."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from benchmark.config.schema import TrainConfig
 from benchmark.engine.aggregation import Uploads
-from benchmark.engine.clients import ClientResult, ClientSide, Order
+from benchmark.engine.clients import ClientSide, Order
 from benchmark.engine.evaluation import client_accuracies, evaluate, over_clients
 from benchmark.engine.measures import eigenvalue_spread
 from benchmark.engine.records import Cost, Record
@@ -178,7 +178,11 @@ class FederatedRun:
         start = replace(state, w=method.optimizer.broadcast(state.w, state.optimizer))
         clients, loops, values = dict(state.clients), [], RoundValues(state.round, state.w.device)
         try:
-            for k, result in self._results(method, start, view, cost, values):
+            for k in view.clients:
+                if self.stop():
+                    raise Interrupted
+                # Its tensors are valid until the next client trains.
+                result = self.clients.train(method.client, start, k, view, cost, values)
                 uploads.add(k, result)
                 clients.pop(k, None)
                 if result.kept:
@@ -187,15 +191,6 @@ class FederatedRun:
         finally:  # Where a rule fails because of NaN, that is said instead.
             losses = values.read()
         return replace(state, clients=clients), loops, losses
-
-    def _results(
-        self, method: Method, start: FederationState, view: RoundView, cost: Cost, values: RoundValues
-    ) -> Iterator[tuple[int, ClientResult]]:
-        """Each client of the round and what it returns, which is valid until the next one is asked for."""
-        for k in view.clients:
-            if self.stop():
-                raise Interrupted
-            yield k, self.clients.train(method.client, start, k, view, cost, values)
 
     def _aggregate(
         self, method: Method, state: FederationState, view: RoundView, uploads: Uploads

@@ -72,7 +72,7 @@ class StepRecorder:
             graph.capture_end()
         except RuntimeError as error:
             if no_gpu_memory(error):
-                raise  # the launcher carries the run out alone
+                raise  # the step may be fine
             why = str(error).partition("\n")[0]
             expected = f"false, because a local step of this method cannot be recorded ({why})"
             raise ConfigError(wrong("runtime.cuda_graphs", True, expected)) from error

@@ -16,7 +16,7 @@ from benchmark.engine.graphs import RecordedStep, Step, StepRecorder
 from benchmark.engine.randomness import rewinder, seed_torch
 from benchmark.models.flat import FlatModel
 from benchmark.transforms.augmentation import Augment
-from methods.core.contexts import Batch, ClientContext, Loss, Phase
+from methods.core.contexts import Batch, ClientContext, Phase
 from methods.core.rules import ClientRule, overrides
 from methods.core.samples import Samples, to_device
 
@@ -33,13 +33,6 @@ class ActiveRule:
 
     def has(self, hook: str) -> bool:
         return overrides(self.rule, hook)
-
-    def loss(self, batch: Batch) -> Loss:
-        return self.rule.loss(self.ctx, batch)
-
-    def correct(self, w: Tensor, g: Tensor) -> None:
-        """Let the rule correct the gradient ``g`` [d] at ``w`` [d], in place."""
-        self.rule.correct(self.ctx, w, g)
 
 
 @dataclass(frozen=True)
@@ -120,7 +113,9 @@ class LocalTrainer:
                 losses.append(ce)
                 sizes.append(len(y))
                 repeated += again * len(y)
-        return self._result(work, phases, lr, losses, sizes, repeated)
+        stacked = torch.stack(losses) if losses else self.model.w.new_empty(0)
+        norm = self._step_norm(work, phases, lr)
+        return LoopResult(len(sizes), norm, stacked, sizes, sum(sizes) + repeated, repeated)
 
     def _step_of(self, rules: Sequence[ActiveRule], phase: Phase, lr: float) -> Step:
         """The local step of one phase, with the optimizer's state at zero; recorded, where that can be done."""
@@ -154,16 +149,8 @@ class LocalTrainer:
         """The optimizer of the steps that all visits share. A graph writes to one place."""
         return descent(self.spec, self.model.w)
 
-    def _result(
-        self,
-        work: ClientWork,
-        phases: Sequence[Phase],
-        lr: float,
-        losses: list[Tensor],
-        sizes: list[int],
-        repeated: int = 0,
-    ) -> LoopResult:
-        """What one client did, from the loss and the size of each batch."""
+    def _step_norm(self, work: ClientWork, phases: Sequence[Phase], lr: float) -> float:
+        """The total weight of the gradients in the update."""
         proximal = sum(active.rule.proximal for active in work.rules)
         momentum = self.spec.momentum if self.spec.optimizer == "sgd" else 0.0
         norm = 0.0
@@ -172,8 +159,7 @@ class LocalTrainer:
             for _ in range(self.steps(len(work.data), phase)):
                 damping = momentum * damping + 1 - shrink * norm
                 norm += damping
-        stacked = torch.stack(losses) if losses else self.model.w.new_empty(0)
-        return LoopResult(len(sizes), norm, stacked, sizes, sum(sizes) + repeated, repeated)
+        return norm
 
     # Batches -----------------------------------------------------------------------------------------------
 
@@ -271,15 +257,19 @@ class LocalTrainer:
                 again = self._second_gradient(second, mask, rewind, lambda: gradient(x, y, index))
             with torch.no_grad():
                 for active in with_correction:
-                    active.correct(w, g)
-                if mask is not None:
-                    g.mul_(mask)
-                if self.spec.clip is not None:
-                    g.mul_((self.spec.clip / (g.norm() + 1e-12)).clamp(max=1.0))
-                optimizer.step(w, g, rate, mask)
+                    active.rule.correct(active.ctx, w, g)
+                self._descend(optimizer, g, mask, rate)
             return ce, again
 
         return step
+
+    def _descend(self, optimizer: Descent, g: Tensor, mask: Tensor | None, rate: float) -> None:
+        """Clip the gradient and let the optimizer step; only the groups of ``mask`` move."""
+        if mask is not None:
+            g.mul_(mask)
+        if self.spec.clip is not None:
+            g.mul_((self.spec.clip / (g.norm() + 1e-12)).clamp(max=1.0))
+        optimizer.step(self.model.w, g, rate, mask)
 
     @contextlib.contextmanager
     def _moved(self, climber: ActiveRule, mask: Tensor | None) -> Iterator[None]:
@@ -331,7 +321,7 @@ def _objective(
     if not with_loss:
         return ce, ce
     batch = Batch(x, y, z, logits, ce, index)
-    terms = [active.loss(batch) for active in with_loss]
+    terms = [active.rule.loss(active.ctx, batch) for active in with_loss]
     weight = math.prod(term.ce_weight for term in terms)
     objective = ce if isinstance(weight, int | float) and weight == 1 else weight * ce
     for term in terms:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
+import signal
 import sys
+import threading
 import time
 import uuid
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import FrameType
+from typing import TYPE_CHECKING
 
 from benchmark import code
 from benchmark.config.schema import RunConfig
@@ -16,8 +21,7 @@ from benchmark.errors import ConfigError, wrong
 from benchmark.launch.local import Workers
 from benchmark.launch.progress import Following, say
 from benchmark.launch.settings import LocalSettings
-from benchmark.launch.stop import StopRequest, signals_request_stop
-from benchmark.launch.work import Plan, tracked_by, work
+from benchmark.launch.work import Plan, work
 from benchmark.paths import ROOT
 from benchmark.runs.claim import BEAT_SECONDS
 from benchmark.runs.index import RunIndex
@@ -33,27 +37,72 @@ SHOWN = 20
 POLL_SECONDS = 0.1
 
 
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+"""Ctrl-C, the end by a batch system or `timeout`, a closed terminal, and Ctrl-\\."""
+
+SECOND_PRESS = 1.0
+"""Seconds between a first and a second Ctrl-C. `make` and other wrappers deliver one press twice within less."""
+
+
+@dataclass
+class StopRequest:
+    """Whether to stop: ``reason`` is the signal that asked for it, ``urgent`` to stop at once, without saving."""
+
+    reason: str = ""
+    urgent: bool = False
+    asked_at: float = 0.0
+
+    def __call__(self) -> bool:
+        return bool(self.reason)
+
+
+@contextlib.contextmanager
+def signals_request_stop(stop: StopRequest, raises: bool = False) -> Iterator[None]:
+    """Inside the ``with``, the signals of `STOP_SIGNALS` request a stop, and a second Ctrl-C an urgent one.
+
+    A signal that is ignored stays ignored, since `nohup` and background jobs of scripts ask for that. ``raises``: an
+    urgent request raises KeyboardInterrupt.
+    """
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        now = time.monotonic()
+        if not stop.reason:
+            stop.reason, stop.asked_at = signal.Signals(number).name, now
+        elif number == signal.SIGINT and now - stop.asked_at >= SECOND_PRESS:
+            stop.urgent = True
+        if raises and stop.urgent:
+            raise KeyboardInterrupt
+
+    before = {}
+    if threading.current_thread() is threading.main_thread():  # another one cannot catch signals
+        for number in STOP_SIGNALS:
+            if signal.getsignal(number) not in (signal.SIG_IGN, None):
+                before[number] = signal.signal(number, handle)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 def plan_of(following: Following, runs: Sequence[RunConfig], grace: float, wandb: Wandb | None) -> Plan:
     """The plan of a launch. The snapshot of its code is made; paths are absolute, for it lies elsewhere."""
-    import torch
-
     root = following.index.results.root.absolute()
-    place = code.snapshot(root / "code")
-    following.index.code = place.name
-    plain = tuple(_absolute(run.model_dump(mode="json")) for run in runs)
-    tracking = None if wandb is None else wandb.model_dump(mode="json")
+    following.index.code = code.snapshot(root / "code").name
+    absolute = tuple(map(_absolute, runs))
     return Plan(
-        following.launch, str(root), plain, place.name, code.engine(), str(torch.__version__), grace, tracking
+        id=following.launch, root=root, runs=absolute, code=following.index.code, grace=grace, tracking=wandb
     )
 
 
-def _absolute(plain: dict[str, Any]) -> dict[str, Any]:
+def _absolute(run: RunConfig) -> RunConfig:
     """A configuration whose files do not depend on where the code of a process lies."""
+    plain = run.model_dump(mode="json")
     start = plain["model"].get("start")
     if start and "/" in start:  # its name carries its content
         plain["model"]["start"] = str(ROOT / start)
     plain["paths"]["results"] = str(Path(plain["paths"]["results"]).absolute())
-    return plain
+    return RunConfig.model_validate(plain)
 
 
 def move_others(index: RunIndex, keys: Collection[str]) -> None:
@@ -83,8 +132,12 @@ def carry_out(
         got = f"workers={settings.workers}, devices={settings.devices}"
         raise ConfigError(wrong("launcher", got, "neither with launcher=inline", where="with launcher=local"))
     plan, stop = plan_of(following, runs, settings.grace, wandb), StopRequest()
+    problem = ""
     with signals_request_stop(stop, raises=inline), following:
-        problem = _inline(plan, following, stop) if inline else _local(plan, settings, following, stop)
+        if inline:
+            _inline(plan, following, stop)
+        else:
+            problem = _local(plan, settings, following, stop)
     if problem:
         print(f"error: {problem}", file=sys.stderr)
     if following.failed or problem:
@@ -111,13 +164,12 @@ def run_here(index: RunIndex, config: RunConfig, progress: Progress, wandb: Wand
             raise ConfigError(f"another process works on the run {folder.path}.")
         index.code = code.snapshot(index.results.root.absolute() / "code").name
         index.forget([config.key])
-        launch = Launch(uuid.uuid4().hex, index.code, **tracked_by(wandb))
+        launch = Launch(uuid.uuid4().hex, index.code, wandb.begin if wandb else None)
         return execute(config, folder, launch, progress, stop)
 
 
-def _inline(plan: Plan, following: Following, stop: StopRequest) -> str:
-    """Carry all runs out in this process; always an empty text."""
-    runs = plan.configs()
+def _inline(plan: Plan, following: Following, stop: StopRequest) -> None:
+    """Carry all runs out in this process."""
 
     def stopping() -> bool:
         following.look()
@@ -125,14 +177,13 @@ def _inline(plan: Plan, following: Following, stop: StopRequest) -> str:
 
     try:
         while following.open and not stop():
-            begun = work(plan, runs, stopping, told=lambda *_: following.look(at_once=True))
+            begun = work(plan, stopping, told=lambda _: following.look(at_once=True))
             following.look(at_once=True)
             if not begun:
                 _wait_for_others(following, stop)
     except KeyboardInterrupt:
         if not stop.urgent:
             raise
-    return ""
 
 
 def _local(plan: Plan, settings: LocalSettings, following: Following, stop: StopRequest) -> str:

@@ -1,24 +1,63 @@
 """Workers of this machine: processes that run from the snapshot of the code, each with its own environment and GPU."""
 
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmark import code
-from benchmark.launch.resources import assign_devices
+from benchmark.errors import ConfigError, wrong
 from benchmark.launch.settings import LocalSettings
 from benchmark.launch.work import Plan
 from benchmark.paths import VARIABLE
+from benchmark.system import usable_cores
 
 THREAD_VARIABLES = (
     "OMP_NUM_THREADS MKL_NUM_THREADS OPENBLAS_NUM_THREADS NUMEXPR_NUM_THREADS VECLIB_MAXIMUM_THREADS".split()
 )
 """Environment variables that numerical libraries read when they are imported."""
+
+
+def cuda_devices() -> int:
+    """GPUs that torch would see in a worker. Imports torch only if there are traces of an NVIDIA driver."""
+    if not shutil.which("nvidia-smi") and not any(Path("/dev").glob("nvidia[0-9]*")):
+        return 0
+    import torch
+
+    return torch.cuda.device_count()
+
+
+def assign_devices(tasks: int, settings: LocalSettings) -> list[str | None]:
+    """The value of CUDA_VISIBLE_DEVICES for each worker to start; None leaves the variable as it is.
+
+    There are no more workers than ``tasks``. Devices are assigned in turn. `ConfigError` for one that does not exist.
+    """
+    devices, workers = settings.devices, settings.workers
+    cpu_only = set(devices or ()) == {"cpu"}
+    count = 0 if cpu_only else cuda_devices()
+    every = [f"cuda:{index}" for index in range(count)]
+    names = every if not devices or (count and devices == ("cuda",)) else devices
+    visible: list[str | None] = ["" if cpu_only else _visible(name, names, count) for name in names] or [None]
+    if workers is None:
+        workers = len(visible) if count else max(1, usable_cores() // settings.threads)
+    return [visible[index % len(visible)] for index in range(min(workers, tasks))]
+
+
+def _visible(device: str, devices: Sequence[str], count: int) -> str:
+    match = re.fullmatch(r"cuda:(\d+)", device)
+    if not match or int(match[1]) >= count:
+        here = ", ".join(f"cuda:{index}" for index in range(count)) or "no GPU"
+        expected = f"cpu alone, GPUs by number (here: {here}), or null for all GPUs"
+        raise ConfigError(wrong("launcher.devices", list(devices), expected))
+    # The numbers are those of torch, which counts what the environment lets it see: numbers or GPU-<uuid>.
+    listed = list(filter(None, os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")))
+    return listed[int(match[1])].strip() if listed else match[1]
 
 
 def environment(place: Path) -> dict[str, str]:
@@ -49,7 +88,7 @@ class Workers:
 
     def start(self, number: int) -> None:
         """Start at most ``number`` processes. Raises OSError if the system refuses."""
-        snapshot = Path(self.plan.root) / "code" / self.plan.code
+        snapshot = self.plan.root / "code" / self.plan.code
         base = (
             os.environ | dict.fromkeys(THREAD_VARIABLES, str(self.settings.threads)) | environment(snapshot)
         )

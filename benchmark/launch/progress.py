@@ -4,7 +4,6 @@ import contextlib
 import sys
 import time
 import uuid
-from collections import Counter
 from collections.abc import Callable, Mapping
 
 from rich.console import Console
@@ -109,18 +108,15 @@ class Following:
             return
         self._looked = now
         try:
-            self._read()
+            finished = self.index.results.finished(self.open)
+            for key, run in list(self.open.items()):
+                failure = "" if key in finished else self.index.results.run(key).failure(self.launch)
+                if key in finished or failure:
+                    del self.open[key]
+                    self._ended(key, run, failure)
         except StorageError as error:
             say(f"warning: {error}")
         self._show(now)
-
-    def _read(self) -> None:
-        finished = self.index.results.finished(self.open)
-        for key, run in list(self.open.items()):
-            failure = "" if key in finished else self.index.results.run(key).failure(self.launch)
-            if key in finished or failure:
-                del self.open[key]
-                self._ended(key, run, failure)
 
     def _ended(self, key: str, run: RunConfig, failure: str) -> None:
         name = self._names.get(key, key)
@@ -143,16 +139,14 @@ class Following:
 
     def _counts(self) -> list[str]:
         diverged = sum(self.index.state(key) is RunState.DIVERGED for key in self.done)
-        counts = Counter({"diverged": diverged, "failed": len(self.failed)})
+        counts = {"diverged": diverged, "failed": len(self.failed)}
         return [f"{number} {state}" for state, number in counts.items() if number]
 
     def _show(self, now: float) -> None:
         at_work = {entry.replace("/.", "/").rpartition("-")[0] for entry in self.begun}
         rounds = sum(self.index.results.run(key).rounds() for key in at_work.intersection(self.open))
-        share = 1.0
-        if self._work:
-            left = sum(run.train.rounds for run in self.open.values()) - rounds
-            share = 1 - max(left, 0) / self._work
+        left = sum(run.train.rounds for run in self.open.values()) - rounds
+        share = 1 - max(left, 0) / max(self._work, 1)
         words = [
             f"{self._total - len(self.open)}/{self._total} runs",
             f"{100 * share:.0f} % of rounds",

@@ -5,7 +5,6 @@ A task whose time is up or that is preempted (SIGUSR2) has its runs save their s
 
 import io
 import os
-import re
 import shlex
 import subprocess
 import sys
@@ -84,11 +83,11 @@ class Task:
 
 def _rounds(plan: Plan) -> int:
     """Rounds of all runs, as far as they are recorded."""
-    results, configs = ResultsFolder(Path(plan.root)), plan.configs()
-    finished = results.finished([config.key for config in configs])
+    results = ResultsFolder(plan.root)
+    finished = results.finished(plan.keys)
     return sum(
         config.train.rounds if config.key in finished else results.run(config.key).rounds()
-        for config in configs
+        for config in plan.runs
     )
 
 
@@ -97,12 +96,12 @@ def _rounds(plan: Plan) -> int:
 
 def name_of(root: Path) -> str:
     """The name of all tasks of a results folder."""
-    return f"fedtables-{code.of(str(root.absolute()))[:10]}"
+    return f"fedtables-{code.digest(str(root.absolute()))[:10]}"
 
 
-def queued(name: str = "") -> dict[str, str] | None:
+def queued(name: str) -> dict[str, str] | None:
     """Tasks of this user, of a name, that wait or run: ``job_index`` -> state; None if SLURM does not answer."""
-    words = ["squeue", "--me", "-h", "-r", "-o", "%i|%T", *(["-n", name] if name else [])]
+    words = ["squeue", "--me", "-h", "-r", "-o", "%i|%T", "-n", name]
     try:
         done = subprocess.run(words, capture_output=True, text=True, check=False)
     except OSError:
@@ -118,17 +117,14 @@ def submit(plan: Plan, settings: SlurmSettings, number: int) -> str:
     if set("%\\\n:") & set(str(folder)):
         raise ConfigError(f"launcher=slurm: got the folder {str(folder)!r}; expected one without % \\ or :.")
     executor = submitit.SlurmExecutor(folder=folder, max_num_timeout=TIMEOUTS)
-    variables = environment(Path(plan.root) / "code" / plan.code)
+    variables = environment(plan.root / "code" / plan.code)
     executor.update_parameters(
-        job_name=name_of(Path(plan.root)),
+        job_name=name_of(plan.root),
         time=s.time,
         signal_delay_s=s.signal_delay,
         cpus_per_task=s.cpus_per_job or s.side_by_side * s.threads,
         array_parallelism=s.max_parallel,
-        setup=[
-            *s.setup,
-            *(f"export {name}={shlex.quote(value)}" for name, value in variables.items()),
-        ],
+        setup=[*s.setup, *(f"export {name}={shlex.quote(value)}" for name, value in variables.items())],
         additional_parameters=s.slurm,
         **s.asked,
     )
@@ -138,12 +134,8 @@ def submit(plan: Plan, settings: SlurmSettings, number: int) -> str:
             jobs = [executor.submit(Task(plan.path, s)) for _ in range(number)]
     except submitit.core.utils.FailedJobError as error:
         said = " ".join(str(error).split())
-        full = (
-            "Set launcher.max_parallel lower. "
-            if re.search("MaxSubmit|MaxJobCount|submit limit", said)
-            else ""
-        )
-        raise ConfigError(f"SLURM does not take the tasks: {said} {full}Nothing was submitted.") from error
+        advice = "If they are too many, set launcher.max_parallel lower."
+        raise ConfigError(f"SLURM does not take the tasks: {said} Nothing was submitted. {advice}") from error
     job = str(jobs[0].job_id).partition("_")[0]
     plan.path.with_name("job").write_text(job)
     return job
@@ -162,9 +154,8 @@ def carry_out(
 ) -> int:
     """Submit what nobody works on, and follow it; exit code 0, 1 (not all have ended), 130 (left alone)."""
     plan = plan_of(following, runs, settings.grace, wandb)
-    root = Path(plan.root)
     pulled: set[str] = set()
-    for job, other in _live(root):
+    for job, other in _live(plan.root):
         shared = set(other.keys) & set(plan.keys)
         if shared and other.code != plan.code:
             raise ConfigError(
@@ -175,19 +166,16 @@ def carry_out(
     plan.write()
     with following:
         try:
-            code = _follow(plan, settings, following, pulled)
+            return _follow(plan, settings, following, pulled)
         except KeyboardInterrupt:
-            print(
-                f"left alone: what was submitted goes on; `scancel --name {name_of(root)}` ends it",
-                file=sys.stderr,
-            )
+            ending = f"`scancel --name {name_of(plan.root)}` ends it"
+            print(f"left alone: what was submitted goes on; {ending}", file=sys.stderr)
             return 130
-    return code
 
 
 def _follow(plan: Plan, settings: SlurmSettings, following: Following, pulled: set[str]) -> int:
     """Submit, and follow until nothing is left or nothing is queued. What was lost is submitted again."""
-    name, job, losses = name_of(Path(plan.root)), "", 0
+    name, job, losses = name_of(plan.root), "", 0
     while following.open:
         free = [key for key in following.open if key not in pulled]
         before = _rounds(plan), len(following.open)

@@ -2,7 +2,7 @@
 
 import copy
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import cached_property
 
 import torch
@@ -39,16 +39,6 @@ def _shifts(tensor: Tensor) -> bool:
     cuDNN's BatchNorm reads 16 bytes at a time and fails elsewhere: CUDNN_STATUS_EXECUTION_FAILED, misaligned address.
     """
     return tensor.numel() % 4 != 0
-
-
-def collect(parameters: Sequence[tuple[Tensor, Tensor]], g: Tensor) -> None:
-    """Copy the gradients of (parameter, its place in ``g``) to their places, zeros for those without one."""
-    used = [(place, parameter.grad) for parameter, place in parameters if parameter.grad is not None]
-    if len(used) < len(parameters):
-        g.zero_()
-    if used:
-        places, values = zip(*used, strict=True)
-        torch._foreach_copy_(places, values)
 
 
 def focal_loss(logits: Tensor, y: Tensor, gamma: float, weights: Tensor | None) -> Tensor:
@@ -167,7 +157,13 @@ class FlatModel:
 
     def collect_gradients(self) -> None:
         """Copy the gradients of the last backward pass to ``g``, in one kernel on a GPU; zeros for those unused."""
-        collect(self._gradients[self.head_key], self.g)
+        parameters = self._gradients[self.head_key]
+        used = [(place, parameter.grad) for parameter, place in parameters if parameter.grad is not None]
+        if len(used) < len(parameters):
+            self.g.zero_()
+        if used:
+            places, values = zip(*used, strict=True)
+            torch._foreach_copy_(places, values)
 
     @cached_property
     def _frozen_modules(self) -> tuple[nn.Module, dict[str | None, nn.Module]]:

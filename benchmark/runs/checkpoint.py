@@ -1,4 +1,4 @@
-"""Checkpoints: the state of a run after some round, in one file."""
+"""Reads checkpoints: the state of a run after some round, in one file."""
 
 import errno
 import logging
@@ -9,15 +9,9 @@ import torch
 
 from benchmark.config.schema import RunConfig
 from benchmark.errors import StorageError
-from benchmark.runs.files import write_atomically
 from benchmark.system import explain
 
 log = logging.getLogger("fedtables")
-
-
-def save(path: Path, content: dict[str, Any]) -> None:
-    """Replace the file atomically. Errors as in `write_atomically`."""
-    write_atomically(path, lambda stream: torch.save(content, stream))
 
 
 def load(path: Path, config: RunConfig) -> dict[str, Any] | None:

@@ -35,13 +35,8 @@ def _world() -> str:
 
 
 def _beginning(pid: int) -> str:
-    """When a process began, in ticks since boot (``-`` if not on Linux); empty if it has ended."""
+    """When a process began, in ticks since boot; empty if it has ended. ``-`` if not on Linux: its claim grows old."""
     if not Path("/proc/self/stat").exists():
-        with contextlib.suppress(PermissionError):
-            try:
-                os.kill(pid, 0)
-            except ProcessLookupError:
-                return ""
         return "-"
     try:
         # The state and the beginning are the 1st and 20th field after the name, which may contain any characters.
@@ -79,9 +74,8 @@ def claimed(claim: Path) -> Iterator[bool]:
     with storing(claim):
         claim.parent.mkdir(parents=True, exist_ok=True)
         if claim.exists() and not is_held(claim):
-            claim.unlink(
-                missing_ok=True
-            )  # two takers may both get here: then both work, and get the same bits
+            # Two takers may both get here: then both work, and get the same bits.
+            claim.unlink(missing_ok=True)
         try:
             with claim.open("x") as stream:
                 stream.write(f"{_world()} {os.getpid()} {_beginning(os.getpid())} {mark}")

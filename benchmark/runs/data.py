@@ -87,9 +87,8 @@ def load_data(config: RunConfig) -> RunData:
     kept = _per_class(dataset.train.labels, wanted.train_per_class, rng, "dataset.train_per_class")
     train = _subset(dataset.train, kept)
     seed = config.seed if config.partition.seed is None else config.partition.seed
-    key = f"{dataset.name}:{dataset.fingerprint}:{wanted.train_per_class}"
     people = population(dataset, train)
-    partition = make_partition(people, config.partition.name, config.partition.parameters, seed, key)
+    partition = make_partition(people, config.partition.name, config.partition.parameters, seed)
     rest = partition.unassigned() if wanted.rest == "test" else np.arange(0)
     labels = np.concatenate([dataset.test.labels, train.labels[rest]])
     kept = _per_class(labels, wanted.test_per_class, rng, "dataset.test_per_class")

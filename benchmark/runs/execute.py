@@ -30,7 +30,7 @@ from benchmark.runs.data import load_data
 from benchmark.runs.files import write_atomically
 from benchmark.runs.folder import Attempt, RunFolder, publish, whole_result
 from benchmark.runs.origin import made_by, origin_of
-from benchmark.runs.result_files import final_values, record_lines
+from benchmark.runs.result_files import final_values, record_lines, write_result
 from benchmark.runs.status import Result, RunResult, RunState
 from benchmark.runs.tracker import TRACKED, Tracker
 from benchmark.system import explain
@@ -45,7 +45,6 @@ Progress = Callable[[int, int, Sequence[Record]], object]
 
 Stop = Callable[[], bool]
 
-
 Track = Callable[[RunConfig, dict[str, Any], dict[str, Any], Path], Tracker]
 """``track(config, origin, made, attempt)``."""
 
@@ -57,12 +56,12 @@ class Launch:
     Attributes:
         id: Its name. An error, or several deaths, end a run for one launch.
         code: Digest of the snapshot of the code.
-        track: Begins to send a run.
+        track: Begins to send a run; None: nothing is sent.
     """
 
     id: str
     code: str = ""
-    track: Track = lambda *_: Tracker()
+    track: Track | None = None
 
 
 def execute(
@@ -170,7 +169,7 @@ class RunSession:
     progress: Progress
     stop: Stop
     started: float
-    track: Track
+    track: Track | None
     federation: FederatedRun
     ids: list[int]
     origin: dict[str, Any]
@@ -188,7 +187,8 @@ class RunSession:
         if whole is not None:
             return whole
         state = self._resume()
-        tracker = self.track(self.config, self.origin, self.made, self.attempt.path)
+        track = self.track or (lambda *_: Tracker())
+        tracker = track(self.config, self.origin, self.made, self.attempt.path)
         try:
             result = self._rounds(state, tracker)
         except Exception:
@@ -247,12 +247,12 @@ class RunSession:
     def _resume(self) -> FederationState:
         """The state to start from. The attempt then has the records that belong to it."""
         run = self.federation
-        others = [path for path in self.attempt.run.attempts() if path != self.attempt.path]
-        saved = [
-            (found, path)
-            for path in others
-            if (found := checkpoint.load(path / "checkpoint.pt", self.config))
-        ]
+        # The attempt of this process has none.
+        found = (
+            (checkpoint.load(path / "checkpoint.pt", self.config), path)
+            for path in self.attempt.run.attempts()
+        )
+        saved = [(content, path) for content, path in found if content is not None]
         for content, path in sorted(saved, key=lambda one: -one[0]["state"]["round"]):
             other = difference(content["origin"], self.origin, RESUME)
             if other and self.config.runtime.stale == "rerun":
@@ -273,7 +273,7 @@ class RunSession:
             log.warning("%s", self.restarted)
         return run.initial_state()
 
-    def _adopt(self, content: dict[str, Any], path: Any) -> bool:
+    def _adopt(self, content: dict[str, Any], path: Path) -> bool:
         """Copy checkpoint and records of another attempt, whose process may only sleep; whether all are there."""
         try:
             lines = (path / "records.jsonl").read_bytes()[: content["records_bytes"]]
@@ -312,7 +312,7 @@ class RunSession:
             "records_bytes": self.attempt.size,
             "records_sha256": self.attempt.sha256.hexdigest(),
         }
-        checkpoint.save(self.attempt.path / "checkpoint.pt", content)
+        write_atomically(self.attempt.path / "checkpoint.pt", lambda stream: torch.save(content, stream))
         if not self.has_checkpoint:  # what others left is of no more use
             self.attempt.run.remove_attempts(but=self.attempt.path)
             self.has_checkpoint = True
@@ -337,5 +337,6 @@ class RunSession:
             made=self.made,
             parts=self.parts,
         )
-        self.attempt.publish(self.result, self.config.runtime.keep_checkpoint)
+        write_result(self.attempt.path, self.result)
+        publish(self.attempt.path, self.attempt.run, self.config.runtime.keep_checkpoint)
         return RunResult(outcome, message)

@@ -26,22 +26,15 @@ def write_atomically(
     Raises:
         StorageError: The disk is full or the folder cannot be written. The old file stays.
     """
-    try:
-        # "x": never through a link that has this name.
-        with replacing(path) as temporary, temporary.open("xb") as stream:
-            if callable(content):
-                content(stream)
-            else:
-                stream.write(content)
-            stream.flush()
-            if durable:
-                os.fsync(stream.fileno())
-    except (OSError, RuntimeError) as error:
-        # torch.save raises a RuntimeError while it handles the OSError of a failed write.
-        cause = error if isinstance(error, OSError) else error.__context__
-        if not isinstance(cause, OSError):
-            raise
-        raise storage_error(cause, path) from error
+    # "x": never through a link that has this name.
+    with storing(path), replacing(path) as temporary, temporary.open("xb") as stream:
+        if callable(content):
+            content(stream)
+        else:
+            stream.write(content)
+        stream.flush()
+        if durable:
+            os.fsync(stream.fileno())
 
 
 @contextlib.contextmanager
@@ -49,8 +42,18 @@ def storing(path: Path) -> Iterator[None]:
     """Turn the error of a failed write to ``path``, a file or a folder, into `StorageError`."""
     try:
         yield
-    except OSError as error:
-        raise storage_error(error, path) from error
+    except (OSError, RuntimeError) as error:
+        # torch.save raises a RuntimeError while it handles the OSError of a failed write.
+        cause = error if isinstance(error, OSError) else error.__context__
+        if not isinstance(cause, OSError):
+            raise
+        said = f"cannot be written ({cause.strerror}). Choose a folder that can be written."
+        if cause.errno in (errno.ENOSPC, errno.EDQUOT):
+            said = (
+                "the disk is full or the quota is used up. What was there before is intact. Free some space and give "
+                "the same command again; it continues from the last checkpoint."
+            )
+        raise StorageError(f"{path.absolute()}: {said}") from error
 
 
 @contextlib.contextmanager
@@ -70,15 +73,3 @@ def write_with_folder(path: Path, content: bytes, durable: bool = True) -> None:
     with storing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, content, durable)
-
-
-def storage_error(error: OSError, path: Path) -> StorageError:
-    """The message for a failed write."""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return StorageError(
-            f"{path.absolute()}: the disk is full or the quota is used up. What was there before is intact. Free some "
-            "space and give the same command again; it continues from the last checkpoint."
-        )
-    return StorageError(
-        f"{path.absolute()}: cannot be written ({error.strerror}). Choose a folder that can be written."
-    )

@@ -35,7 +35,7 @@ from benchmark.config.schema import RunConfig
 from benchmark.errors import StorageError, wrong
 from benchmark.runs import claim
 from benchmark.runs.files import reading, storing, write_with_folder
-from benchmark.runs.result_files import damaged, read_result, record_bytes, write_result
+from benchmark.runs.result_files import damaged, read_result, record_bytes
 from benchmark.runs.status import Result
 
 FORMAT = 3
@@ -205,11 +205,6 @@ class Attempt:
         """Note ``stopped``, or ``failed: ...``. A full disk is ignored: the caller says what ended the run."""
         with contextlib.suppress(OSError):
             (self.path / "end").write_text(how)
-
-    def publish(self, result: Result, keep_checkpoint: bool) -> None:
-        """Make this the finished run."""
-        write_result(self.path, result)
-        publish(self.path, self.run, keep_checkpoint)
 
 
 def publish(attempt: Path, run: RunFolder, keep_checkpoint: bool) -> None:

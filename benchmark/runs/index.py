@@ -26,40 +26,31 @@ class RunIndex:
     results: ResultsFolder
     code: str = ""
     problems: dict[str, str] = field(default_factory=dict)
-    _there: dict[str, bool] = field(default_factory=dict)
     _results: dict[str, Result | None] = field(default_factory=dict)
     _now: dict[str, dict[str, Any]] = field(default_factory=dict)
     """What the own code and the data of finished runs are now, by what they were."""
 
     def refresh(self, keys: Collection[str], data: bool = False) -> None:
-        """Read again what may have changed of ``keys``. Asks the disk once per configuration what is there.
-
-        ``data``: whether data sets may have been prepared meanwhile.
-        """
+        """Read again what may have changed of ``keys``; ``data``: data sets may have been prepared meanwhile."""
         if data:
             self._now.clear()
-        finished = self.results.finished([key for key in keys if self._results.get(key) is None])
-        for key in keys:
-            if self._results.get(key) is None:
-                self._there[key] = key in finished
-                self._results.pop(key, None)
-                self.problems.pop(key, None)
+        self.forget([key for key in keys if self._results.get(key) is None])
 
     def forget(self, keys: Collection[str]) -> None:
         """Read everything about ``keys`` again."""
         for key in keys:
-            for known in (self._there, self._results, self.problems):
-                known.pop(key, None)
+            self._results.pop(key, None)
+            self.problems.pop(key, None)
 
     def result(self, key: str) -> Result | None:
         """What the finished run says, as far as tables need it; None without one, or if it is damaged."""
         if key not in self._results:
             self._results[key] = None
             try:
-                result = self.results.run(key).result() if self._there.get(key, True) else None
-                # Tables of thousands of runs do not need the samples of each client.
-                made = {} if result is None else {k: v for k, v in result.made.items() if k != "clients"}
-                self._results[key] = None if result is None else replace(result, made=made)
+                result = self.results.run(key).result()
+                if result is not None:  # tables of thousands of runs do not need the samples of each client
+                    made = {k: v for k, v in result.made.items() if k != "clients"}
+                    self._results[key] = replace(result, made=made)
             except DamagedError as error:
                 self.problems[key] = str(error)
         return self._results[key]
@@ -107,7 +98,7 @@ class RunIndex:
         if result is None:
             return ""
         parts = f"parts with other {result.parts}" if result.parts else ""
-        engine = "" if result.origin["engine"] == code.engine() else "the engine"
+        engine = "" if result.origin["engine"] == code.engine_digest() else "the engine"
         return "; ".join(filter(None, [parts, self._other(result) or engine]))
 
     def why(self, key: str) -> str:
@@ -126,6 +117,6 @@ class RunIndex:
             data = {} if fingerprint is None else {"data": fingerprint}
             # An edit since the launch changes nothing for it.
             place = self.results.root / "code" / self.code if self.code else None
-            own = {name: code.of_code(name, place) for name in result.origin["code"]}
+            own = {name: code.file_digest(name, place) for name in result.origin["code"]}
             self._now[key] = {"code": own, **data}
         return difference(result.origin, self._now[key], CURRENT)

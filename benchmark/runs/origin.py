@@ -27,8 +27,8 @@ def origin_of(config: RunConfig, data: RunData, run: FederatedRun) -> dict[str, 
     gpu = torch.cuda.get_device_name(device) if device.type == "cuda" else ""
     parts = [*(type(rule) for rule in run.method.rules), get_scheme(config.partition.name)]
     return {
-        "code": code.own(*parts, modules=[get_dataset(config.dataset.name).builder.__module__]),
-        "engine": code.engine(),
+        "code": code.own_digests(*parts, modules=[get_dataset(config.dataset.name).builder.__module__]),
+        "engine": code.engine_digest(),
         "data": data.dataset.fingerprint,
         "partition": data.partition.digest,
         "torch": str(torch.__version__),

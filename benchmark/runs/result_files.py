@@ -45,7 +45,7 @@ def record_lines(records: Iterable[Record]) -> bytes:
 def write_result(folder: Path, result: Result) -> None:
     """Write result.json, with the digest by which `read_result` knows it."""
     content = asdict(result) | {"updated": time.time()}
-    content["digest"] = code.of(content)
+    content["digest"] = code.digest(content)
     write_atomically(folder / "result.json", json.dumps(content, indent=1).encode())
 
 
@@ -65,7 +65,7 @@ def read_result(folder: Path) -> Result | None:
         raise
     except (TypeError, AttributeError, KeyError, ValueError) as error:
         raise damaged(path, str(error)) from error
-    if digest != code.of(content):
+    if digest != code.digest(content):
         raise damaged(path, "it is not what was written: another digest")
     return result
 

@@ -20,11 +20,6 @@ class RunState(StrEnum):
     DIFFERS = "differs"
     """Finished, but its own code or its data are others now, or its files are damaged. The next launch moves it."""
 
-    @property
-    def ended(self) -> bool:
-        """Done or diverged: a deterministic result that the same command leaves as it is."""
-        return self in (RunState.DONE, RunState.DIVERGED)
-
 
 class RunResult(NamedTuple):
     """How a process left a run.

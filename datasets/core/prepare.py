@@ -79,7 +79,7 @@ def locate(
     if isinstance(parsed, UserFileOptions) or not getattr(parsed, "strict", True):
         # Without known counts and checksums two roots may hold different data under the same name.
         identity["root"] = str(top.resolve())
-    return Location(entry, parsed, top, prepared / f"{name}-{code.of(identity)[:16]}")
+    return Location(entry, parsed, top, prepared / f"{name}-{code.digest(identity)[:16]}")
 
 
 def load(
@@ -131,7 +131,10 @@ def opened(folder: Path) -> Dataset | None:
         marker = json.loads((folder / MARKER).read_text(encoding="utf-8"))
         there = stats(Path(marker["root"]), marker["files"])
         # Arrays can be used without the raw files.
-        if marker["code"] != code.of(code.builder(marker["module"])) or there not in ({}, marker["files"]):
+        if marker["code"] != code.digest(code.builder_digests(marker["module"])) or there not in (
+            {},
+            marker["files"],
+        ):
             return None
         paths = {name: folder / f"{name}.npy" for name in marker["arrays"]}
         arrays = {name: np.load(path, mmap_mode="r", allow_pickle=False) for name, path in paths.items()}
@@ -202,7 +205,7 @@ def _write(folder: Path, place: Location, built: RawDataset | ListedDataset) -> 
     marker = {
         "options": place.options.model_dump(mode="json"),
         "module": module,
-        "code": code.of(code.builder(module)),
+        "code": code.digest(code.builder_digests(module)),
         "root": str(root),
         "files": files,
         "arrays": [*data.arrays()],

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from benchmark import code
 from benchmark.errors import wrong
 from benchmark.heterogeneity import class_counts, group_counts, six_metrics
 from partitions.core.base import IntArray, PartitionError, Population
@@ -25,7 +24,7 @@ class Partition:
         counts: samples per client and class, int64 [K, Y] (a sample given twice counts twice).
         counts_attr: samples per client, class and attribute, int64 [K, Y, A]; None without attributes.
         metrics: GCI, GAI, GSC, CCI, CAI, CSC; None if undefined.
-        identity: what the partition is a function of: dataset, scheme, params, seed.
+        identity: how it was drawn: scheme, params, seed.
         num_samples: N, size of the population.
     """
 
@@ -38,8 +37,8 @@ class Partition:
 
     @property
     def id(self) -> str:
-        """``<scheme>-<12 digits of the hash of the identity>``."""
-        return f"{self.identity['scheme']}-{code.of(self.identity)[:12]}"
+        """``<scheme>-<12 digits of the digest>``."""
+        return f"{self.identity['scheme']}-{self.digest[:12]}"
 
     @property
     def sizes(self) -> IntArray:
@@ -60,7 +59,7 @@ class Partition:
 
 
 def make_partition(
-    population: Population, name: str, params: Mapping[str, Any] | None, seed: int, dataset_key: str
+    population: Population, name: str, params: Mapping[str, Any] | None, seed: int
 ) -> Partition:
     """Draw a partition.
 
@@ -69,7 +68,6 @@ def make_partition(
         name: scheme, one of `partitions.names()`.
         params: its parameters (the YAML file without `name` and `seed`).
         seed: integer >= 0.
-        dataset_key: name, fingerprint and sub-sampling of the data set: a text that changes with the population.
 
     Raises:
         PartitionError: Unknown scheme or parameter, or an impossible partition.
@@ -83,6 +81,5 @@ def make_partition(
     if attributes is not None:
         groups = group_counts(clients, labels, attributes, classes, population.num_attributes)
     metrics = six_metrics(counts if groups is None else groups)
-    params = scheme.model_dump(mode="json")
-    identity = {"dataset": dataset_key, "scheme": name, "params": params, "seed": seed}
+    identity = {"scheme": name, "params": scheme.model_dump(mode="json"), "seed": seed}
     return Partition(clients, counts, groups, metrics, identity, len(population))

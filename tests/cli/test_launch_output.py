@@ -40,7 +40,7 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[RunConfig],
     def replace(work: Callable[[RunConfig], RunResult]) -> list[str]:
         keys: list[str] = []
 
-        def execute(config: RunConfig, folder: RunFolder, launch: Any, *_: Any) -> RunResult:
+        def execute(config: RunConfig, folder: RunFolder, launch: Any, **_: Any) -> RunResult:
             keys.append(config.key)
             result = work(config)
             if result.state is RunState.FAILED:

@@ -4,13 +4,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import pytest
 from raw_trees import listed, write_lines
 
-from datasets.core.base import DataError
 from datasets.core.images import as_rgb
 from datasets.core.prepare import load
-from datasets.retina import SPLITS
 from partitions import Population, make
 
 
@@ -71,19 +68,6 @@ def test_lists_as_other_systems_write_them(raw: Callable[..., Path]) -> None:
         (root / "Retina" / name).write_bytes(b"\xef\xbb\xbf" + "\r\n".join([*rows, rows[0], "", ""]).encode())
     data = listed("retina", root)
     assert len(data.train) == 10 and data.test.labels.tolist() == [0, 1] * 3
-
-
-def test_retina_strict_takes_the_figures_counts(
-    raw: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With the miniature's counts as those of split 2; of another split, the same lists are refused."""
-    monkeypatch.setattr("datasets.retina.TRAIN_COUNTS", (5, 5))
-    monkeypatch.setattr("datasets.retina.SPLITS", {**SPLITS, 2: ((1, 1),) * 5})
-    root = raw("retina")
-    assert listed("retina", root, strict=True, split=2).train.sources is not None
-    words = "client_1 normal 1 of 2,734, client_1 diseased 1 of 0, client_2 normal 1 of 1,098"
-    with pytest.raises(DataError, match=words):
-        listed("retina", root, strict=True, split=3)
 
 
 def test_covid_sites_are_the_sources(raw: Callable[..., Path]) -> None:

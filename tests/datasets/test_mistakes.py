@@ -102,7 +102,6 @@ COUNTS: dict[str, tuple[dict[str, Any], str, str]] = {
     "niid2": ({"pool": 1}, "48,917", "test basophil acevedo 2 of 1,217"),
     "ham10000": ({"held_out": 1}, "10,015", "train akiec 3 of 326"),
     "isic2019": ({}, "23,247", "test MEL bcn 1 of 578"),
-    "isic2019 own": ({"fold": "own"}, "23,247", "test bcn 5 of 2,483"),
     "waterbirds": ({}, "10,589", "test water bird land 3 of 642"),
     # 80 % of 379, rounded down; the domain that is left out has no source.
     "pacs": ({}, "9,991", "train dog art_painting 4 of 303"),

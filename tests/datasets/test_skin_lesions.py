@@ -12,7 +12,7 @@ from raw_trees import listed, picture
 
 from datasets.core.base import DataError
 from datasets.ham10000 import COUNTS, Ham10000Options, held_out
-from datasets.isic2019 import TEST, TRAIN, Dermoscopy, fifths, shades_of_gray
+from datasets.isic2019 import TEST, TRAIN, Dermoscopy, shades_of_gray
 
 # HAM10000 ------------------------------------------------------------------------------------------------------------
 
@@ -83,38 +83,20 @@ def test_isic2019_published_counts() -> None:
     # FLamby's loss weighs each class by N / n_c over the training set.
     weights = [5.5813, 2.0472, 7.0204, 26.1194, 9.5369, 101.0707, 92.5224, 38.3443]
     np.testing.assert_allclose(train.sum() / train.sum(0), weights, atol=5e-5)
-    # A fifth of each centre is FLamby's number of test images.
-    assert fifths([12413, 3954, 3363, 2259, 819, 439]) == [2483, 791, 672, 452, 164, 88]
 
 
-@pytest.mark.parametrize("fold", ["flamby", "own"])
-def test_isic2019_labels_and_centres(raw: Callable[..., Path], fold: str) -> None:
+def test_isic2019_labels_and_centres(raw: Callable[..., Path]) -> None:
     """Image n of 144 has centre n // 24 and class n // 3 % 8; FLamby's test images are the last of each three."""
     root = raw("isic2019")
-    top = root / "ISIC2019"
-    if fold == "flamby":  # this fold needs neither the metadata nor the ground truth
-        (top / "ISIC_2019_Training_Metadata.csv").unlink()
-        (top / "ISIC_2019_Training_GroundTruth.csv").unlink()
-    else:
-        (top / "train_test_split").unlink()
-        (root / "HAM10000").mkdir()
-        (top / "HAM10000_metadata").rename(root / "HAM10000/HAM10000_metadata.csv")
-        lesions = top / "ISIC_2019_Training_Metadata.csv"
-        lesions.write_text(lesions.read_text().replace("MSK40000143", "").replace("HAM_0000143", ""))
-    picture(top / "ISIC_2019_Training_Input/ISIC_0999999.jpg", 0, 0)  # no lesion is known: ignored
-    data = listed("isic2019", root, fold=fold)
-    parts = (data.train, data.test)
-    numbers = [np.array([int(path.stem.removeprefix("ISIC_")) for path in part.paths]) for part in parts]
-    for part, number in zip(parts, numbers, strict=True):
-        np.testing.assert_array_equal(part.labels, number // 3 % 8)
-        np.testing.assert_array_equal(part.sources, number // 24)
+    picture(root / "ISIC2019/ISIC_2019_Training_Input/ISIC_0999999.jpg", 0, 0)  # no lesion is known: ignored
+    data = listed("isic2019", root)
+    for part, is_test in ((data.train, False), (data.test, True)):
+        numbers = np.array([int(path.stem.removeprefix("ISIC_")) for path in part.paths])
+        np.testing.assert_array_equal(part.labels, numbers // 3 % 8)
+        np.testing.assert_array_equal(part.sources, numbers // 24)
+        assert ((numbers % 3 == 2) == is_test).all()
+    assert (len(data.train), len(data.test)) == (96, 48)
     assert data.classes == ("MEL", "NV", "BCC", "AK", "BKL", "DF", "VASC", "SCC")
-    if fold == "flamby":
-        assert (numbers[1] % 3 == 2).all() and len(numbers[1]) == 48 and "ours" not in data.note
-    else:  # a fifth of 5 x 24 and of 23 images: 28.6, rounded up
-        assert len(numbers[1]) == 29 and sorted([*numbers[0], *numbers[1]]) == list(range(143))
-        assert "the fold is ours (seed 0), not FLamby's" in data.note
-        assert listed("isic2019", root, fold=fold, fold_seed=1).test.paths != data.test.paths
 
 
 # Colours -------------------------------------------------------------------------------------------------------------

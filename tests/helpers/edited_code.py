@@ -34,5 +34,5 @@ def edited(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Edit]:
 
 def _forget() -> None:
     """As in a new process."""
-    code.of_code.cache_clear()
-    code.engine.cache_clear()
+    code.file_digest.cache_clear()
+    code.engine_digest.cache_clear()

@@ -80,7 +80,7 @@ def finish(
         records_bytes=len(content),
         records_sha256=hashlib.sha256(content).hexdigest(),
         model_sha256="",
-        origin={**ORIGIN, "engine": code.engine(), **(origin or {})},
+        origin={**ORIGIN, "engine": code.engine_digest(), **(origin or {})},
         made={**MADE, **(made or {})},
         **{"message": "", "seconds": 0.0} | more,
     )

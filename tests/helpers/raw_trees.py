@@ -241,25 +241,15 @@ def svhn(root: Path) -> None:
 
 
 def isic2019(root: Path) -> None:
-    """6 centres with 2 + 1 images of each of 8 classes: the challenge's files and FLamby's fold."""
-    top, one_hot = root / "ISIC2019", "MEL,NV,BCC,AK,BKL,DF,VASC,SCC,UNK"
-    prefixes = ("BCN_", "HAM_", "HAM_", "HAM_", "MSK4", "HAM_")
-    archives = {1: "vidir_molemax", 2: "vidir_modern", 3: "rosendahl", 5: "vienna_dias"}
-    truth, fold = [f"image,{one_hot}"], [f"image,{one_hot},target,center,fold,fold2"]
-    metadata, ham = ["image,age_approx,anatom_site_general,lesion_id,sex"], ["lesion_id,image_id,dx,dataset"]
+    """6 centres with 2 + 1 images of each of 8 classes, and FLamby's list."""
+    top, fold = root / "ISIC2019", ["image,MEL,NV,BCC,AK,BKL,DF,VASC,SCC,UNK,target,center,fold,fold2"]
     for n, (centre, label, copy) in enumerate(product(range(6), range(8), range(3))):
-        name, lesion = f"ISIC_{n:07}", f"{prefixes[centre]}{n:07}"
-        part = "test" if copy == 2 else "train"
-        row = ",".join("1.0" if k == label else "0.0" for k in range(9))
-        truth.append(f"{name},{row}")
-        fold.append(f"{name},{row},{label},{centre},{part},{part}_{centre}")
-        metadata.append(f"{name},55.0,anterior torso,{lesion},female")
-        if centre in archives:
-            ham.append(f"{lesion},{name},nv,{archives[centre]}")
-        picture(top / f"ISIC_2019_Training_Input/{name}.jpg", label, n)
-    write_lines(top / "ISIC_2019_Training_GroundTruth.csv", truth)
-    write_lines(top / "ISIC_2019_Training_Metadata.csv", metadata)
-    write_lines(top / "HAM10000_metadata", ham)
+        part, row = (
+            "test" if copy == 2 else "train",
+            ",".join("1.0" if k == label else "0.0" for k in range(9)),
+        )
+        fold.append(f"ISIC_{n:07},{row},{label},{centre},{part},{part}_{centre}")
+        picture(top / f"ISIC_2019_Training_Input/ISIC_{n:07}.jpg", label, n)
     write_lines(top / "train_test_split", fold)
 
 

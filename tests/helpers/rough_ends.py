@@ -117,4 +117,5 @@ def fall_asleep(config: RunConfig, at: int, results: Any) -> None:
 
 def work_and_die(plan: Plan) -> None:
     """Be a worker whose process dies in its first run."""
-    work(plan, plan.configs(), lambda: False, progress=lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+    asked = itertools.count()
+    work(plan, lambda: next(asked) > 2 and os.kill(os.getpid(), signal.SIGKILL) is None)

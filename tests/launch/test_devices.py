@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from benchmark.launch import resources
+from benchmark.launch import local
 from benchmark.launch.settings import LocalSettings
 
 
@@ -28,9 +28,9 @@ def test_workers_and_their_devices(
     gpus: int, settings: Any, listed: str | None, assigned: list[str | None], monkeypatch: Any
 ) -> None:
     """Of nine runs on eight cores, by number of workers, threads and devices."""
-    monkeypatch.setattr(resources, "cuda_devices", lambda: gpus)
-    monkeypatch.setattr(resources, "usable_cores", lambda: 8)
+    monkeypatch.setattr(local, "cuda_devices", lambda: gpus)
+    monkeypatch.setattr(local, "usable_cores", lambda: 8)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if listed:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", listed)
-    assert resources.assign_devices(9, LocalSettings(**settings)) == assigned
+    assert local.assign_devices(9, LocalSettings(**settings)) == assigned

@@ -5,20 +5,15 @@ import os
 import signal
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch
 from desk import Desk, desk
 from processes import descendants, is_alive, wait_until
 from tiny_runs import FORKS, tiny
 
-from benchmark import code
-from benchmark.launch import work
-from benchmark.launch.work import Plan, read_plan
+from benchmark.launch.work import Plan, read_plan, work
 from benchmark.runs.folder import ResultsFolder
-from benchmark.runs.status import RunResult
 
 pytestmark = pytest.mark.slow
 
@@ -35,8 +30,7 @@ def plan_of(results: Path, runs: int) -> Plan:
     """Runs of milliseconds."""
     short = {"dataset": {"options": {"train_size": 16, "test_size": 8}}}
     short |= {"partition": {"clients": 2}, "train": {"rounds": 1}}
-    plain = tuple(tiny(results, short, seed=seed).model_dump(mode="json") for seed in range(runs))
-    return Plan("one", str(results), plain, "", code.engine(), str(torch.__version__))
+    return Plan(id="one", root=results, runs=tuple(tiny(results, short, seed=seed) for seed in range(runs)))
 
 
 def pull(path: Path, offset: int) -> None:
@@ -44,11 +38,11 @@ def pull(path: Path, offset: int) -> None:
     plan = read_plan(path)
     with path.with_name(f"begun-{offset}").open("a") as stream:
 
-        def told(key: str, result: RunResult | None, seconds: float) -> None:
-            if result is None:
-                print(key, file=stream, flush=True)
+        def told(line: str) -> None:
+            if line.startswith("begins "):
+                print(line.split()[1], file=stream, flush=True)
 
-        work.work(plan, plan.configs(), lambda: False, offset, told)
+        work(plan, lambda: False, offset, told)
 
 
 # Every run once ----------------------------------------------------------------------------------------------------
@@ -108,24 +102,6 @@ def test_two_launches_with_different_code(here: Desk) -> None:
     assert here.table().wait().count("carried out again: ") == 2, (
         "the next command replaces what is not its own"
     )
-
-
-def test_a_worker_of_another_program_ends_with_a_message(tmp_path: Path) -> None:
-    plan = replace(plan_of(tmp_path, 1), engine="another", torch="1.0")
-    plan.write()
-    worker = FORKS.Process(target=work_main, args=(plan.path,))
-    worker.start()
-    worker.join()
-    assert worker.exitcode == 1
-    said = (tmp_path / "said").read_text()
-    assert said.startswith("this machine has other code than the launch: engine ") and "torch 2." in said
-    assert not ResultsFolder(tmp_path).finished(plan.keys)
-
-
-def work_main(path: Path) -> None:
-    with (path.parents[2] / "said").open("w") as stream:
-        os.dup2(stream.fileno(), 1)
-        raise SystemExit(work.main(str(path), "0"))
 
 
 # Stopping ----------------------------------------------------------------------------------------------------------

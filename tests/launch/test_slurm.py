@@ -129,7 +129,7 @@ def test_a_folder_whose_name_a_shell_reads(
 def test_a_task_in_which_no_round_ended_is_not_queued_again(tmp_path: Path) -> None:
     config = tiny(tmp_path)
     settings = SlurmSettings.of({"time": 10, "signal_delay": 60, "grace": 1})
-    plan = Plan("one", str(tmp_path), (config.model_dump(mode="json"),), "", "", "")
+    plan = Plan(id="one", root=tmp_path, runs=(config,))
     plan.write()
     task = Task(plan.path, settings, slurm.Workers(plan, settings.on_node), began=time.monotonic() - 60)
     assert isinstance(task.checkpoint(), DelayedSubmission), "preempted after a minute"

@@ -51,7 +51,7 @@ def test_edited_code_starts_a_run_again_or_marks_it(
     assert "runtime.stale=keep would" in message
     assert message in (folder_of(halfway).path / "log.txt").read_text()
     assert bits(halfway) == bits(calm)
-    assert result_of(halfway).origin["engine"] == code.engine() and not result_of(halfway).parts
+    assert result_of(halfway).origin["engine"] == code.engine_digest() and not result_of(halfway).parts
 
     assert go_on(kept) == (1, "")
     assert result_of(kept).parts.startswith(said)

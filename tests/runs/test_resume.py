@@ -4,20 +4,17 @@ import os
 import re
 import shutil
 import signal
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from command_line import footprint
 from processes import wait_until
-from rough_ends import deaths, fork, remains, start
+from rough_ends import deaths, remains, start
 from tiny_runs import (
     STATEFUL,
     STATELESS,
-    Gate,
     bits,
     carry_out,
     command,
@@ -31,8 +28,6 @@ from tiny_runs import (
 
 from benchmark.runs.result_files import read_records
 
-KILLS = 20
-
 
 def undisturbed(tmp_path: Path, *layers: Mapping[str, Any], **runtime: Any) -> tuple[bytes, str, dict]:
     calm = tiny(tmp_path / "calm", *layers, **runtime)
@@ -41,40 +36,6 @@ def undisturbed(tmp_path: Path, *layers: Mapping[str, Any], **runtime: Any) -> t
 
 
 # kill -9 -----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_killed_at_20_random_moments(tmp_path: Path) -> None:
-    rounds = 60
-    calm, config = (
-        tiny(tmp_path / name, STATEFUL, {"train": {"rounds": rounds}}, checkpoint_every=2)
-        for name in ("calm", "killed")
-    )
-    times: list[float] = []
-    assert carry_out(calm, lambda *_: times.append(time.perf_counter())).state == "done"
-    one_round = (times[-1] - times[0]) / rounds
-
-    folder, rng, seen = folder_of(config), np.random.default_rng(20), []
-    for kill in range(KILLS):
-        # Goals spread over what is left. One that is already reached gives a kill somewhere between the start of the
-        # process and its first rounds. The gate keeps a fast process from ending before a slow test kills it.
-        before = max(0, round_on_disk(folder))
-        goal = before + int(rng.integers(0, 2 + (rounds - before) // (KILLS - kill + 2)))
-        goal = max(before, min(goal, rounds - 4))
-        process = fork(config, Gate(min(goal + 4, rounds - 1)))
-        wait_until(lambda goal=goal: round_on_disk(folder) >= goal or goal == 0, f"round {goal}")
-        time.sleep(rng.uniform(0, 3 * one_round) if goal > before else rng.uniform(0, 0.3))
-        process.kill()
-        process.join()
-        assert process.exitcode == -signal.SIGKILL
-        assert not folder.is_held
-        seen.append(round_on_disk(folder))
-    assert len(set(seen)) >= KILLS // 2, f"the kills hit the rounds {seen} only"
-
-    assert carry_out(config).state == "done"
-    assert bits(config) == bits(calm)
-    assert "resumed after round" in (folder.path / "log.txt").read_text()
-    assert remains(config) == []
 
 
 @pytest.mark.slow

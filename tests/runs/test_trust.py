@@ -13,7 +13,6 @@ from edited_code import Edit, edited  # noqa: F401
 from rough_ends import Killed, remains, start, work_and_die
 from tiny_runs import STATEFUL, bits, carry_out, folder_of, index_of, result_of, tiny
 
-from benchmark import code
 from benchmark.config.schema import RunConfig
 from benchmark.engine.federation import FederatedRun
 from benchmark.launch.work import Plan, work
@@ -151,8 +150,7 @@ def test_a_whole_attempt_is_published_if_it_is_current(
 
 
 def plan_of(config: RunConfig, launch: str) -> Plan:
-    runs = (config.model_dump(mode="json"),)
-    return Plan(launch, config.paths.results, runs, "", code.engine(), str(torch.__version__))
+    return Plan(id=launch, root=config.paths.results, runs=(config,))
 
 
 def test_three_deaths_end_a_run_for_this_launch_only(
@@ -166,9 +164,9 @@ def test_three_deaths_end_a_run_for_this_launch_only(
         process.join()
         assert process.exitcode == -signal.SIGKILL
     assert folder.failure("first").startswith("3 processes died over it. Perhaps it needs more memory")
-    assert work(plan, [config], lambda: False) == 0 and not folder.is_finished
+    assert work(plan, lambda: False) == 0 and not folder.is_finished
     second = plan_of(config, "second")
-    assert work(second, [config], lambda: False) == 1
+    assert work(second, lambda: False) == 1
     assert bits(config) == bits(calm) and remains(config) == []
 
 
@@ -185,15 +183,15 @@ def test_an_error_ends_a_run_for_this_launch_only(
 
     with monkeypatch.context() as patch:
         patch.setattr(FederatedRun, "run_round", broken)
-        assert work(plan_of(config, "first"), [config], lambda: False) == 1
+        assert work(plan_of(config, "first"), lambda: False) == 1
     message, attempt = folder.last_failure() or ("", tmp_path)
     assert message == f"RuntimeError: no such thing (full log: {attempt / 'log.txt'})"
     assert folder.failure("first") == message and not folder.failure("second")
     log = (attempt / "log.txt").read_text()
     assert "Traceback" in log and "in broken" in log
     assert index_of(config).state(config.key) == "failed" and not folder.is_held
-    assert work(plan_of(config, "first"), [config], lambda: False) == 0
+    assert work(plan_of(config, "first"), lambda: False) == 0
     # The checkpoint after round 2 is still there, and the next launch goes on from it.
-    assert work(plan_of(config, "second"), [config], lambda: False) == 1
+    assert work(plan_of(config, "second"), lambda: False) == 1
     assert "resumed after round 2" in (folder.path / "log.txt").read_text()
     assert bits(config) == bits(calm) and remains(config) == []

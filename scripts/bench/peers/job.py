@@ -8,6 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+ROUNDS = int(os.environ.get("BENCH_ROUNDS", "8"))
+
 
 @dataclass(frozen=True)
 class Job:
@@ -70,6 +72,3 @@ def load() -> Job:
     """The job of this process, from the file that BENCH_JOB names; torch gets one thread."""
     torch.set_num_threads(1)
     return Job(**torch.load(os.environ["BENCH_JOB"], weights_only=True))
-
-
-ROUNDS = int(os.environ.get("BENCH_ROUNDS", "8"))

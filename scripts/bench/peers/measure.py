@@ -1,4 +1,4 @@
-"""One FedAvg job on MNIST in a bare PyTorch loop, FedTables, pfl-research and Flower, timed in turn.
+"""One FedAvg job on MNIST in FedTables, pfl-research and Flower, timed in turn.
 
     python scripts/bench/peers/measure.py
 
@@ -7,6 +7,7 @@ FEDTABLES_DATA. The time of a round is that of a command with 8 rounds less that
 starting and evaluating do not count.
 """
 
+import math
 import os
 import re
 import statistics
@@ -18,7 +19,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
 WORK = ROOT / ".cache" / "bench"
-PEERS, REPEATS, TOLERANCE = ("bare", "ours", "pfl_research", "flower"), 5, 0.005
+PEERS, REPEATS, TOLERANCE = ("ours", "pfl_research", "flower"), 5, 0.005
 
 
 def start(peer: str, rounds: int, *words: str) -> tuple[float, float]:
@@ -26,17 +27,12 @@ def start(peer: str, rounds: int, *words: str) -> tuple[float, float]:
     own = (HERE / f"{peer}.txt").exists()
     python = WORK / peer / "bin" / "python" if own else sys.executable
     variables = {"BENCH_JOB": str(WORK / "job.pt"), "BENCH_ROUNDS": str(rounds), "OMP_NUM_THREADS": "1"}
-    variables |= {
-        "FLWR_TELEMETRY_ENABLED": "0",
-        "RAY_USAGE_STATS_ENABLED": "0",
-        "PYTHONPATH": "" if own else str(ROOT),
-    }
-    began = time.monotonic()
-    command = [str(python), str(HERE / f"{peer}.py"), *words]
-    text = subprocess.run(
-        command, env=os.environ | variables, check=True, capture_output=True, text=True
-    ).stdout
-    return time.monotonic() - began, float((re.findall(r"\baccuracy (0\.\d+)", text) or ["nan"])[-1])
+    variables |= {"FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0"}
+    variables |= {"PYTHONPATH": "" if own else str(ROOT)}
+    command, began = [python, HERE / f"{peer}.py", *words], time.monotonic()
+    done = subprocess.run(command, env=os.environ | variables, check=True, capture_output=True, text=True)
+    found = re.findall(r"\baccuracy (0\.\d+)", done.stdout)
+    return time.monotonic() - began, float(found[-1]) if found else math.nan
 
 
 def main() -> None:
@@ -57,9 +53,8 @@ def main() -> None:
         sys.exit(f"error: accuracies differ by more than {TOLERANCE}: {accuracies}")
     for peer, times in seconds.items():
         middle = statistics.median(times)
-        print(
-            f"{peer:13} {middle:.2f} s a round ({min(times):.2f} to {max(times):.2f}), {accuracies[peer]:.2%}"
-        )
+        spread = f"{min(times):.2f} to {max(times):.2f}"
+        print(f"{peer:13} {middle:.2f} s a round ({spread}), {accuracies[peer]:.2%}")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
 """ImageNet weights of MobileNetV2 from a public 8-bit file, as a file that ``model.start`` names.
 
-    python scripts/tflite_weights.py mobilenet_v2_1.0_224_quant.tflite DATA FOLDER    # needs `pip install tflite`
+    python results/studies/cmnist_paper/tflite_weights.py mobilenet_v2_1.0_224_quant.tflite DATA FOLDER
 
-DATA is the folder of raw data sets; it is searched for CIFAR-10. The file of weights is written to FOLDER.
+It needs `pip install tflite`. DATA is the folder of raw data sets; it is searched for CIFAR-10. The file of weights is
+written to FOLDER.
 
 The 8-bit file is ``test_data/mobilenet_v2_1.0_224_quant.tflite`` of github.com/google-coral/edgetpu (commit 5020de9,
 Apache-2.0). Its BatchNorm is folded into the convolutions. Here every BatchNorm is put back, with mean and variance of
