@@ -10,8 +10,9 @@ from benchmark.papers.figures import Drawing, Request, panels
 from benchmark.reports.collect import recorded
 from benchmark.reports.layout import PUBLISHED
 from benchmark.reports.notes import full_label
-from benchmark.reports.results import board
+from benchmark.reports.results import TableResults
 from benchmark.reports.statistics import ranking
+from benchmark.runs.status import RunState
 
 FOREST = {"published": "D", "reproduced by others": "s", "here": "o"}
 """Whose differences a forest shows, with their markers."""
@@ -129,7 +130,7 @@ def forest(request: Request) -> Drawing:
 
 def critical_difference(request: Request) -> Drawing:
     """Mean rank of every method whose runs have all ended, best on top; lines: 95 % interval; bars: no difference."""
-    values, incomplete = board(request.results)
+    values, incomplete = _board(request.results)
     if values.shape[1] < 2:
         raise request.nothing("fewer than two methods have all their runs; nothing to rank.")
     ranks = ranking(values)
@@ -152,6 +153,24 @@ def critical_difference(request: Request) -> Drawing:
     axis.set(xlim=(0.5, count + 0.5), ylim=(count + 0.45 * len(ranks.cliques) + 0.3, -1))
     axis.set_xlabel("mean rank (1 is best)")
     return Drawing(figure, data, tuple(remarks))
+
+
+def _board(results: TableResults) -> tuple[pd.DataFrame, list[str]]:
+    """Values [column x seed, method], higher is better, of the rows whose runs have all ended; names of the others."""
+    ranked: dict[str, dict[tuple[str, int], float]] = {}
+    incomplete = []
+    sign = 1.0 if results.spec.metric_format.higher_is_better else -1.0
+    for row in results.spec.rows:
+        cells = [results.cell(row, column) for column in results.spec.run_columns]
+        runs = {(cell.column.key, run.seed): run for cell in cells for run in cell.runs}
+        ended = all(run.outcome in (RunState.DONE, RunState.DIVERGED) for run in runs.values())
+        if ended and all(cell.runs for cell in cells):
+            ranked[row.label] = {
+                place: -math.inf if run.value is None else sign * run.value for place, run in runs.items()
+            }
+        else:
+            incomplete.append(row.label)
+    return pd.DataFrame(ranked), incomplete
 
 
 def seeds_of(data: pd.DataFrame) -> str:

@@ -216,17 +216,6 @@ def test_panel_of_a_cell_with_gaps_and_of_an_average(page: Page, folder: Path) -
     wait_until(lambda: page.texts("#panel-title") == ["FedMR · FMNIST P5C2"], "the panel of its first column")
 
 
-def test_mean_ranks(page: Page) -> None:
-    """FedMR is before FedAvg in 4 of 5 columns, as a run of it diverged in one. FedDyn lacks a run."""
-    assert not page.all(f"#{NAME} figure")
-    page.run("document.querySelectorAll('details').forEach((fold) => { fold.open = true; })")
-    page.run("document.querySelector('figure.ranks').scrollIntoView()")
-    label = page.wait(f"#{NAME} figure svg").get_attribute("aria-label")
-    assert label == "Mean ranks over 5 blocks: FedMR 1.20, FedAvg 1.80"
-    caption = page.one(f"#{NAME} figcaption").text
-    assert "as runs are missing: FedDyn" in caption and "It tells apart: no two methods." in caption
-
-
 def test_names_for_screen_readers(page: Page) -> None:
     page.one(f"#{NAME} tbody td a").click()
     page.wait("#panel .copy")

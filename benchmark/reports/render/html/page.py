@@ -1,4 +1,4 @@
-"""The page from the results of tables: what each cell shows, agreement with the published order, mean ranks."""
+"""The page from the results of tables: what each cell shows, agreement with the published order."""
 
 import base64
 import hashlib
@@ -8,14 +8,15 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import resources
+from statistics import fmean
 from typing import Any, NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from benchmark.reports.details import cell_name
 from benchmark.reports.notes import full_label
-from benchmark.reports.results import NOT_REACHED, CellResult, TableResults, board
-from benchmark.reports.statistics import mean_agreement, places, ranking
+from benchmark.reports.results import NOT_REACHED, CellResult, TableResults
+from benchmark.reports.statistics import places
 from benchmark.reports.tables import Table
 from benchmark.runs.status import RunState
 
@@ -104,24 +105,12 @@ class Section:
         cells = self.results.cells.values()
         return Counter(run.outcome for cell in cells if not cell.column.average_of for run in cell.runs)
 
-    @cached_property
-    def agreement(self) -> tuple[float, float, float, int] | None:
-        """Mean over columns of Kendall's tau with the published order, limits of its interval, number of columns."""
-        pairs = [self.results.beside_published(column) for column in self.results.spec.run_columns]
-        columns = [(measured, published) for measured, published in pairs if len(published) > 1]
-        interval = mean_agreement(columns)
-        return None if interval is None else (*interval, len(columns))
-
-    @cached_property
-    def ranks(self) -> dict[str, Any] | None:
-        """Mean ranks, critical difference and cliques over all columns; None for fewer than two methods."""
-        values, left_out = board(self.results)
-        if values.shape[1] < 2:
-            return None
-        order = ranking(values, draws=0)
-        ranks = [[label, round(rank, 3)] for label, rank in order.table["rank"].items()]
-        return {"ranks": ranks, "critical": round(order.critical, 3), "blocks": order.blocks,
-                "cliques": order.cliques, "apart": order.apart, "left_out": left_out}  # fmt: skip
+    @property
+    def agreement(self) -> tuple[float, int] | None:
+        """Mean over columns of Kendall's tau with the published order, and the number of columns that have one."""
+        found = (self.results.agreement(column) for column in self.results.spec.run_columns)
+        taus = [tau for tau, _ in found if tau is not None]
+        return (fmean(taus), len(taus)) if taus else None
 
 
 def render(
@@ -151,10 +140,9 @@ def render(
     scripts = [(folder / "vendored" / name).read_text() for name in LIBRARIES]
     scripts += [(folder / name).read_text() for name in ("charts.js", "report.js")]
     digests = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in scripts]
-    ranks = {section.table.name: section.ranks for section in sections if section.ranks}
     return environment.get_template("page.html.jinja").render(
         preset=preset, counts=counts, sections=sections, absent=absent, texts=texts, newest=newest, asked=asked,
-        data={**details, "ranks": ranks, "root": root},
+        data={**details, "root": root},
         style=(folder / "style.css").read_text(),
         scripts=scripts,
         policy=" ".join(f"'sha256-{digest}'" for digest in digests),
