@@ -141,15 +141,13 @@ def p_better(best: Mapping[int, float], other: Mapping[int, float]) -> float | N
     None with fewer than two common seeds. If all differences are the same there is no noise to compare with: 1 if they
     are 0, else the limit of the test, 0 if ``best`` is above and 1 if it is below.
     """
-    seeds = sorted(best.keys() & other.keys())
-    if len(seeds) < 2:
+    found = paired_difference(best, other)
+    if found is None or found.error is None:
         return None
-    first, second = (np.array([runs[seed] for seed in seeds], dtype=np.float64) for runs in (best, other))
-    difference = first - second
-    rounding = 1e-12 * max(1.0, float(np.abs(first).max()), float(np.abs(second).max()))
-    if float(np.ptp(difference)) <= rounding:
-        return 0.0 if float(difference.mean()) > rounding else 1.0
-    return float(stats.ttest_rel(first, second, alternative="greater").pvalue)
+    rounding = 1e-12 * max(1.0, *map(abs, best.values()), *map(abs, other.values()))
+    if found.error <= rounding:
+        return 0.0 if found.mean > rounding else 1.0
+    return float(stats.t.sf(found.mean / found.error, found.freedom))
 
 
 @dataclass(frozen=True)

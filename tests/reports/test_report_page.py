@@ -80,13 +80,12 @@ def test_what_was_asked_for_comes_first(browser: Page, folder: Path, tmp_path: P
 def test_views(page: Page) -> None:
     """The sign of a difference is in the text, not in the colour alone."""
     shown = {}
-    for view in ("published", "difference", "rank", "measured"):
+    for view in ("published", "difference", "measured"):
         choose(page, view)
         shown[view] = column(page)
     assert shown == {
         "published": ["67.29", "71.01", "75.51"],
         "difference": ["–", "▲ +20.00 [+20.00, +20.00]", "▲ +10.00 [+10.00, +10.00]"],
-        "rank": ["3 ( published 3)", "1 ( published 2)", "2 ( published 1)"],
         "measured": MEASURED,
     }
 

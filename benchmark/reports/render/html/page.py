@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from benchmark.experiments.spec import Row
 from benchmark.reports.details import cell_name
 from benchmark.reports.notes import full_label
 from benchmark.reports.results import NOT_REACHED, CellResult, TableResults
-from benchmark.reports.statistics import places
 from benchmark.reports.tables import Table
 from benchmark.runs.status import RunState
 
@@ -24,7 +24,7 @@ LIBRARIES = ("d3.min.js", "plot.umd.min.js")
 """Of the folder ``vendored``, in the order in which they need each other."""
 
 ENDED = (RunState.DONE, NOT_REACHED)
-VIEWS = ("measured", "published", "difference", "rank")
+VIEWS = ("measured", "published", "difference")
 
 
 class View(NamedTuple):
@@ -33,16 +33,14 @@ class View(NamedTuple):
     cell: CellResult
     name: str
     tint: int
-    rank: int | None
-    published_rank: int | None
 
     @property
-    def sorted_by(self) -> dict[str, float | int | None]:
+    def sorted_by(self) -> dict[str, float | None]:
         """The number by which each view of the table sorts."""
         cell = self.cell
         mean = cell.summary.mean if cell.summary else None
         difference = cell.difference.mean if cell.difference else None
-        return dict(zip(VIEWS, (mean, cell.published_value, difference, self.rank), strict=True))
+        return dict(zip(VIEWS, (mean, cell.published_value, difference), strict=True))
 
     @property
     def seeds(self) -> str:
@@ -65,27 +63,17 @@ class Section:
     command: str
     entries: Sequence[Any] = ()
 
-    @cached_property
-    def rows(self) -> list[tuple[Any, list[View]]]:
-        """(row, its cells), with ranks and differences."""
+    @property
+    def rows(self) -> list[tuple[Row, list[View]]]:
+        """(row, its cells)."""
         spec, cells = self.results.spec, self.results.cells
-        differences = {key: cell.difference.mean for key, cell in cells.items() if cell.difference}
-        largest = max(map(abs, differences.values()), default=0.0) or 1.0
-        views: dict[str, list[View]] = {row.key: [] for row in spec.rows}
-        for column in spec.columns:
-            of_column = {row.key: self.results.cell(row, column) for row in spec.rows}
-            measured = {key: c.summary.mean for key, c in of_column.items() if c.summary and c.complete}
-            printed = {
-                key: c.published_value for key, c in of_column.items() if c.published_value is not None
-            }
-            ranks, published_ranks = (
-                places(means, spec.metric_format.higher_is_better) for means in (measured, printed)
-            )
-            for key, cell in of_column.items():
-                name = cell_name(spec, key, column.key) if cell.runs else ""
-                tint = round(100 * abs(differences.get((key, column.key), 0.0)) / largest)
-                views[key].append(View(cell, name, tint, ranks.get(key), published_ranks.get(key)))
-        return [(row, views[row.key]) for row in spec.rows]
+        sizes = {key: abs(cell.difference.mean) if cell.difference else 0.0 for key, cell in cells.items()}
+        largest = max(sizes.values(), default=0.0) or 1.0
+        views = {}
+        for (row, column), cell in cells.items():
+            name = cell_name(spec, row, column) if cell.runs else ""
+            views[row, column] = View(cell, name, round(100 * sizes[row, column] / largest))
+        return [(row, [views[row.key, column.key] for column in spec.columns]) for row in spec.rows]
 
     @property
     def paper(self) -> str:
