@@ -36,8 +36,8 @@ MODULES = {
     "loss_decomposition": "loss_decomposition",
     "partitions": "draw_clients",
     "resources": "resources",
-    "selected_clients": "draw_selection",
-    "sensitivity": "draw_selection",
+    "selected_clients": "draw_clients",
+    "sensitivity": "draw_clients",
     "sphere": "draw_sphere",
 }
 """Kind of drawing -> module of this package, which has a function of its name."""
