@@ -1,7 +1,7 @@
 """What clients hold, and who is selected.
 
-Without runs: samples per class (FedSDC, Fig. 3), metrics of heterogeneity (FedDiverse, Fig. 3). Of runs: the estimate of
-FedDiverse's selection over its settings (Fig. 4), and the clients that are selected (Figs. 5 to 9).
+Without runs: samples per class (FedSDC, Fig. 3), metrics of heterogeneity (FedDiverse, Fig. 3). Of runs: the estimate
+of FedDiverse's selection over its settings (Fig. 4), and the clients that are selected (Figs. 5 to 9).
 """
 
 from collections.abc import Mapping, Sequence

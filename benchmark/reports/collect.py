@@ -3,9 +3,8 @@
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -15,23 +14,13 @@ from benchmark.errors import ConfigError
 from benchmark.experiments.metrics import WhichRound
 from benchmark.experiments.plan import Cells
 from benchmark.experiments.spec import TableSpec
-from benchmark.reports.results import (
-    NOT_REACHED,
-    OUTCOMES,
-    Cell,
-    CellRun,
-    TableResults,
-    build_results,
-    gathered,
-)
+from benchmark.reports.columns import compared
+from benchmark.reports.results import NOT_REACHED, OUTCOMES, Cell, CellRun, TableResults, build_results
 from benchmark.reports.statistics import reported_value
 from benchmark.reports.values import read_cells
-from benchmark.runs.compare import COLUMN, difference
 from benchmark.runs.index import RunIndex
 from benchmark.runs.result_files import DamagedError
-from benchmark.runs.status import Result, RunState
-
-CellKey = tuple[str, str]
+from benchmark.runs.status import RunState
 
 
 def commit_of(made: Mapping[str, Any]) -> str:
@@ -59,7 +48,7 @@ def collect(spec: TableSpec, preset: str, cells: Cells, index: RunIndex) -> Tabl
         pairs = zip(cell.runs, others, strict=False)
         of_column = spec.of_column(column)
         planned[row, column] = Cell(cell.state, tuple(_cell_run(of_column, index, *pair) for pair in pairs))
-    return _results(spec, preset, cells, _compared(cells, planned, index))
+    return _results(spec, preset, cells, compared(cells, planned, index))
 
 
 def collect_values(spec: TableSpec, preset: str, cells: Cells, folder: Path) -> TableResults:
@@ -113,48 +102,6 @@ def _relative_value(spec: TableSpec, records: Iterable[Record], reference: Itera
         return None
     first, first_of_reference = map(min, reached)
     return first_of_reference / first if spec.metric == "speedup" else float(first)
-
-
-def _compared(cells: Cells, measured: Mapping[CellKey, Cell], index: RunIndex) -> dict[CellKey, Cell]:
-    """The cells, with a mark at runs that were made in another way than the newest one of their column.
-
-    That is with another engine, torch, device or number of threads; runs on other data count as gaps. Only runs whose
-    configurations ask for the same data and clients are compared. The clients depend on the seed, so they are compared
-    among runs of one seed.
-    """
-    runs = {(key, run.seed): run for key, cell in measured.items() for run in cell.runs}
-    for members in gathered(_with_values(cells, measured, index)).values():
-        newest = max((result for _, _, result in members), key=attrgetter("updated"))
-        by_seed = gathered((run.seed, result) for _, run, result in members)
-        for key, run, result in members:
-            of_seed = max(by_seed[run.seed], key=attrgetter("updated"))
-            runs[key, run.seed] = _marked(
-                run, result, newest.origin | {"partition": of_seed.origin["partition"]}
-            )
-    return {
-        key: replace(cell, runs=tuple(runs[key, run.seed] for run in cell.runs))
-        for key, cell in measured.items()
-    }
-
-
-def _with_values(
-    cells: Cells, measured: Mapping[CellKey, Cell], index: RunIndex
-) -> Iterator[tuple[str, tuple[CellKey, CellRun, Result]]]:
-    """(what the runs to compare share, (cell, run, result)) of every run with a value."""
-    for key, planned in cells.items():
-        for config, run in zip(planned.runs, measured[key].runs, strict=True):
-            result = index.result(config.key) if run.value is not None else None
-            if result is not None:
-                first = planned.runs[0]  # all seeds have the same configuration
-                yield f"{planned.column} {first.dataset} {first.partition}", (key, run, result)
-
-
-def _marked(run: CellRun, result: Result, newest: Mapping[str, object]) -> CellRun:
-    run = replace(run, processor=result.instructions)
-    if result.origin["data"] != newest["data"]:
-        return replace(run, outcome=RunState.DIFFERS)
-    other = difference(result.origin, newest, COLUMN)
-    return replace(run, differs="; ".join(filter(None, [run.differs, other])))
 
 
 def _stand_ins(cells: Cells) -> dict[str, str]:
