@@ -1,7 +1,8 @@
 """Pages of the documentation that are made from the code.
 
-``python docs/generate.py`` writes docs/methods.md, which is in git. The site (``make docs``) has further pages, which
-mkdocs-gen-files makes with this script: commands, configuration, data sets, hooks, and a page for each method.
+``python docs/generate.py`` writes docs/methods.md and the tables of docs/fidelity.md, which are in git. The site
+(``make docs``) has further pages, which mkdocs-gen-files makes with this script: commands, configuration, data sets,
+hooks, and a page for each method.
 """
 
 import contextlib
@@ -10,13 +11,12 @@ import inspect
 import io
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
-from matplotlib.figure import Figure
 from pydantic import BaseModel
 
 from benchmark.__main__ import main
@@ -25,10 +25,10 @@ from benchmark.cli.options import accepts
 from benchmark.config.compose import group_names, load_group
 from benchmark.config.schema import IDENTITY, RunConfig, declared_settings
 from benchmark.experiments import figures, spec, tuning
-from benchmark.experiments.tables import spec_called
+from benchmark.experiments.metrics import METRICS
 from benchmark.launch.settings import LocalSettings, SlurmSettings
 from benchmark.models.networks import networks
-from benchmark.papers.ledger import load
+from benchmark.papers.ledger import EFFECTS, Value, load
 from benchmark.paths import ROOT, conf_files
 from benchmark.tracking import TrackingSettings
 from datasets.core import registry as data_registry
@@ -37,18 +37,7 @@ from partitions.core import registry as partition_registry
 
 METHODS = """\
 Each method is one file in `methods/`, or a selection of clients in `methods/selection/`. Its values, with their
-sources, are in `conf/`. The site (`make docs`) has a page for each: equations, values, results."""
-
-RESULTS = """\
-## Results
-
-The [leaderboard](../tuning.md) of preset small: test accuracy in %, mean over seeds, and in parentheses the difference
-to FedAvg with its 95 % interval. Default values are used at FedAvg's learning rate. Tuned values were chosen for each
-data set by validation. A cell is empty if a run diverged or is missing. Costs: the time of a client's round, divided by
-FedAvg's; and in sizes of the model what a client sends (up) and receives (down) in a round, and what client and server
-keep for it between rounds."""
-
-COSTS = ["time", "up", "down", "client", "server"]
+sources, are in `conf/`. The site (`make docs`) has a page for each: equations, values, code."""
 
 
 def page(*parts: str) -> str:
@@ -182,10 +171,10 @@ def methods(linked: bool = False) -> str:
 
 
 def method_page(one: Algorithm) -> str:
-    """Equations, results, values, differences of paper and code, and the code of one method."""
+    """Equations, values, differences of paper and code, and the code of one method."""
     path, module = one.path.relative_to(ROOT), one.rules[0].__module__
     parts = [f"# {one.title}", f"{one.changes} Paper: {one.paper}. Code: `{path}`."]
-    parts += [documented(module, members=False, show_root_heading=False), *results(one), "## Values"]
+    parts += [documented(module, members=False, show_root_heading=False), "## Values"]
     for file in one.files:
         text = conf_files(one.group)[file].read_text(encoding="utf-8").strip()
         parts.append(f"`{one.group}={file}`:\n\n```yaml\n{text}\n```")
@@ -202,55 +191,38 @@ def method_page(one: Algorithm) -> str:
     return page(*parts)
 
 
-@cache
-def leaderboard(name: str) -> pd.DataFrame:
-    """A file of the committed version."""
-    return pd.read_csv(ROOT / "results" / "leaderboard" / f"{name}.csv")
+def fidelity() -> str:
+    """docs/fidelity.md: its introduction as it is there, and a table of the ledger for each paper."""
+    text = (ROOT / "docs" / "fidelity.md").read_text(encoding="utf-8")
+    effects = pd.concat(
+        [pd.read_csv(EFFECTS / f"{name}.csv").assign(preset=name) for name in ("quick", "small")]
+    )
+    parts = [text.partition("\n## ")[0].strip()]
+    for chapter in load():
+        code = [
+            f"[{at.repository}](https://github.com/{at.repository}) ({at.commit})" for at in chapter.sources
+        ]
+        lines = []
+        for entry in chapter.entries:
+            switches = (f"`{key}`: {', '.join(map(_yaml, tried))}" for key, tried in entry.switch.items())
+            measured = [_effect(line) for _, line in effects[effects["id"] == entry.id].iterrows()]
+            about = f'<a id="{entry.id}"></a>{entry.title}', entry.paper, entry.code, entry.default
+            lines.append((*about, "<br>".join(switches), "<br>".join(measured)))
+        head = ("about", "paper", "authors' code", "here", "switch", "effect")
+        parts += [f"## {chapter.title}", f"Code that was read: {', '.join(code)}.", table(head, lines)]
+    return page(*parts)
 
 
-def labels(one: Algorithm) -> dict[str, str]:
-    """Key -> label of FedAvg's row and of the method's."""
-    rows = spec_called("leaderboard").rows
-    own = {row.key: row.label for row in rows if (row.selection_name or row.method_name) in one.files}
-    return {"fedavg": "FedAvg"} | own
+def _yaml(value: Value) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
 
 
-def results(one: Algorithm) -> Iterator[str]:
-    """Means, differences to FedAvg, curves and costs."""
-    ranks = leaderboard("ranks")
-    ranks = ranks[ranks["method"].isin(labels(one).values())].round(2)
-    columns = [name.removesuffix(" difference") for name in ranks if name.endswith(" difference")]
-    yield RESULTS
-    for track, part in ranks.groupby("track"):
-        lines = [[row["method"], *(_cell(row, name) for name in columns)] for _, row in part.iterrows()]
-        yield table([f"{track} values", *columns], lines)
-    yield f"![Test accuracy in % by round]({one.path.stem}.svg)"
-    costs = ranks.drop_duplicates("method")[["method", *COSTS]]
-    yield table(["costs", *COSTS], costs.to_numpy())
-
-
-def _cell(row: "pd.Series[Any]", column: str) -> str:
-    mean, difference, low, high = (row[f"{column}{end}"] for end in ("", " difference", " low", " high"))
-    if row["method"] == "FedAvg" or pd.isna(difference):
-        return "" if pd.isna(mean) else f"{mean:.2f}"
-    return f"{mean:.2f} ({difference:+.2f} [{low:+.2f}, {high:+.2f}])"
-
-
-def curves(one: Algorithm) -> str:
-    """Mean curves as SVG, a panel for each data set."""
-    columns = spec_called("leaderboard").run_columns
-    found = leaderboard("curves")
-    found = found[found["row"].isin(labels(one))]
-    found["line"] = found["row"].map(labels(one)) + found["track"].map({"default": "", "tuned": ", tuned"})
-    figure, picture = Figure(figsize=(13, 2.6)), io.StringIO()
-    for axis, column in zip(figure.subplots(1, len(columns)), columns, strict=True):
-        for label, line in found[found["column"] == column.key].groupby("line"):
-            axis.plot(line["round"], line["mean"], label=label)
-        axis.set_title(column.label, fontsize=9)
-    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="lower center", ncols=6, fontsize=9)
-    figure.subplots_adjust(0.03, 0.22, 0.99, 0.9)
-    figure.savefig(picture, format="svg", metadata={"Date": None})
-    return picture.getvalue()
+def _effect(line: "pd.Series[Any]") -> str:
+    """``quick +2.12 points``: the metric with the switch minus the metric without it."""
+    if pd.isna(line["difference"]):
+        return f"{line['preset']} diverged"
+    unit = METRICS[line["metric"]].unit.replace("%", " points")
+    return f"{line['preset']} {line['difference']:+.2f}{unit}"
 
 
 def pages() -> dict[str, str]:
@@ -262,15 +234,13 @@ def pages() -> dict[str, str]:
     found["reference/hooks.md"] = page("# Hooks", text, *map(documented, [*bases, "methods.core.contexts"]))
     found["reference/python.md"] = page("# Python interface", documented("benchmark.api"))
     for one in algorithms():
-        found |= {
-            f"methods/{one.path.stem}.md": method_page(one),
-            f"methods/{one.path.stem}.svg": curves(one),
-        }
+        found[f"methods/{one.path.stem}.md"] = method_page(one)
     return found
 
 
 if __name__ == "__main__":
-    (ROOT / "docs" / "methods.md").write_text(methods(), encoding="utf-8")
+    for name, text in {"methods.md": methods(), "fidelity.md": fidelity()}.items():
+        (ROOT / "docs" / name).write_text(text, encoding="utf-8")
 elif __name__ == "<run_path>":  # mkdocs-gen-files
     import mkdocs_gen_files
 

@@ -8,11 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from benchmark.errors import ConfigError
+from benchmark.errors import ConfigError, wrong
 from benchmark.experiments.plan import PlannedCell
-from benchmark.experiments.selection import TableQuery, plan_tables, whole_tables
+from benchmark.experiments.selection import TableQuery, plan_tables
 from benchmark.experiments.spec import TableSpec
-from benchmark.papers.registry import CurvesOptions
+from benchmark.experiments.tables import spec_called
 from benchmark.reports.collect import recorded
 from benchmark.reports.tables import Table, text_table
 from benchmark.runs.folder import ResultsFolder
@@ -29,10 +29,11 @@ NOTES = (
 )
 
 
-def curves(options: CurvesOptions) -> Table:
+def curves(options: TableQuery) -> Table:
     """How the runs of a table come on: the mean of each fifth of their rounds, and all curves as CSV."""
-    query = TableQuery(**{name: getattr(options, name) for name in CurvesOptions.model_fields})
-    ((spec, cells),) = plan_tables(whole_tables(query), query)
+    if options.name is None:
+        raise ConfigError(wrong("name", "curves", "the name of a table, with curves=true beside it"))
+    ((spec, cells),) = plan_tables([spec_called(options.name)], options)
     if spec.metric_format.of:
         raise ConfigError(f"name: {spec.name} shows {spec.metric}, which has no curve; choose another table.")
     index = RunIndex(ResultsFolder(options.results, options.stale).existing())

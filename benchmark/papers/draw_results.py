@@ -1,4 +1,4 @@
-"""What methods reach: bars (FedSDC, Fig. 1), curves over rounds (FedSDC, Fig. 4) and differences to a base row."""
+"""What methods reach: bars and curves (FedSDC, Figs. 1 and 4), differences to a base row, mean ranks."""
 
 import itertools
 import math
@@ -10,6 +10,9 @@ from benchmark.papers.figures import Drawing, Request, panels
 from benchmark.reports.collect import recorded
 from benchmark.reports.layout import PUBLISHED
 from benchmark.reports.notes import full_label
+from benchmark.reports.results import TableResults
+from benchmark.reports.statistics import ranking
+from benchmark.runs.status import RunState
 
 FOREST = {"published": "D", "reproduced by others": "s", "here": "o"}
 """Whose differences a forest shows, with their markers."""
@@ -123,6 +126,51 @@ def forest(request: Request) -> Drawing:
     )
     pairs = "Line: 95 % interval by Student's t of differences paired by seed, on one type of processor."
     return Drawing(figure, data, (pairs, PUBLISHED))
+
+
+def critical_difference(request: Request) -> Drawing:
+    """Mean rank of every method whose runs have all ended, best on top; lines: 95 % interval; bars: no difference."""
+    values, incomplete = _board(request.results)
+    if values.shape[1] < 2:
+        raise request.nothing("fewer than two methods have all their runs; nothing to rank.")
+    ranks = ranking(values)
+    remarks = [
+        f"Dots: mean rank over {ranks.blocks} columns; lines: 95 % bootstrap interval. Bars join "
+        f"methods whose mean ranks differ by less than {ranks.critical:.2f}, the critical difference (Nemenyi, 5 %)."
+    ]
+    if incomplete:
+        remarks.append(f"Not ranked, as runs are missing: {', '.join(incomplete)}.")
+    data = ranks.table.rename_axis("method").reset_index()
+    count = len(data)
+    figure, (axis,) = panels(1, 1, width=7.0, height=1.1 + 0.24 * count)
+    spans = [data["rank"] - data["low"], data["high"] - data["rank"]]
+    axis.errorbar(data["rank"], range(count), xerr=spans, fmt="o", color="black", ecolor="0.6", markersize=5)
+    for number, clique in enumerate(ranks.cliques):
+        height = count + 0.3 + 0.45 * number
+        ends = ranks.table.loc[[clique[0], clique[-1]], "rank"]
+        axis.plot(ends, [height, height], color="0.3", linewidth=3, solid_capstyle="butt")
+    axis.set_yticks(range(count), list(data["method"]))
+    axis.set(xlim=(0.5, count + 0.5), ylim=(count + 0.45 * len(ranks.cliques) + 0.3, -1))
+    axis.set_xlabel("mean rank (1 is best)")
+    return Drawing(figure, data, tuple(remarks))
+
+
+def _board(results: TableResults) -> tuple[pd.DataFrame, list[str]]:
+    """Values [column x seed, method], higher is better, of the rows whose runs have all ended; names of the others."""
+    ranked: dict[str, dict[tuple[str, int], float]] = {}
+    incomplete = []
+    sign = 1.0 if results.spec.metric_format.higher_is_better else -1.0
+    for row in results.spec.rows:
+        cells = [results.cell(row, column) for column in results.spec.run_columns]
+        runs = {(cell.column.key, run.seed): run for cell in cells for run in cell.runs}
+        ended = all(run.outcome in (RunState.DONE, RunState.DIVERGED) for run in runs.values())
+        if ended and all(cell.runs for cell in cells):
+            ranked[row.label] = {
+                place: -math.inf if run.value is None else sign * run.value for place, run in runs.items()
+            }
+        else:
+            incomplete.append(row.label)
+    return pd.DataFrame(ranked), incomplete
 
 
 def seeds_of(data: pd.DataFrame) -> str:

@@ -29,15 +29,15 @@ matplotlib.rcParams["text.parse_math"] = False  # a dollar sign in a name is no 
 
 MODULES = {
     "bars": "draw_results",
-    "critical_difference": "draw_analyses",
+    "critical_difference": "draw_results",
     "curves": "draw_results",
     "forest": "draw_results",
     "heterogeneity": "draw_clients",
-    "loss_decomposition": "draw_analyses",
+    "loss_decomposition": "loss_decomposition",
     "partitions": "draw_clients",
-    "resources": "draw_analyses",
-    "selected_clients": "draw_selection",
-    "sensitivity": "draw_selection",
+    "resources": "resources",
+    "selected_clients": "draw_clients",
+    "sensitivity": "draw_clients",
     "sphere": "draw_sphere",
 }
 """Kind of drawing -> module of this package, which has a function of its name."""

@@ -1,28 +1,20 @@
 """The fidelity ledger: where a paper, its authors' code or the paper's own text disagree, and what is done here.
 
-The entries are data, ``entries/<paper>.yaml``. ``docs/fidelity.md`` is made from them by ``python -m
-benchmark.papers.ledger``, with the measured effects in ``results/fidelity``. A test builds every value of every switch.
+The entries are data, ``entries/<paper>.yaml``. ``docs/generate.py`` writes them to ``docs/fidelity.md``, with the
+measured effects in ``results/fidelity``. A test builds every value of every switch.
 """
 
-import json
-import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from pydantic import AfterValidator, Field
 
 from benchmark.config.files import FileModel, read_model
-from benchmark.errors import ConfigError
-from benchmark.experiments.metrics import METRICS
 from benchmark.paths import ROOT
 
 ENTRIES = Path(__file__).with_name("entries")
 EFFECTS = ROOT / "results" / "fidelity"
 """Measured effects of switches, one CSV for each preset."""
-
-PAGE = ROOT / "docs" / "fidelity.md"
 
 PAPERS = ("fedld", "fedsdc", "feddiverse", "fedmr", "baselines")
 """The four papers and their baselines together, in the order of the page."""
@@ -90,41 +82,3 @@ class Chapter(FileModel):
 def load() -> list[Chapter]:
     """All chapters, in the order of the papers; `ConfigError`, naming the file, for what does not fit."""
     return [read_model(Chapter, ENTRIES / f"{paper}.yaml", "ledger") for paper in PAPERS]
-
-
-def render(chapters: Sequence[Chapter], effects: Path = EFFECTS) -> str:
-    """The text of ``docs/fidelity.md``, the same for the same data."""
-    environment = Environment(
-        loader=PackageLoader("benchmark.papers", "."),
-        trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, undefined=StrictUndefined,
-    )  # fmt: skip
-    environment.filters |= {"cell": lambda text: text.replace("|", r"\|"), "plain": _plain}
-    measured = {preset: _read(effects / f"{preset}.csv") for preset in ("quick", "small")}
-    return environment.get_template("fidelity.md.jinja").render(chapters=chapters, measured=measured)
-
-
-def _plain(value: Value) -> str:
-    """The value as YAML writes it."""
-    return value if isinstance(value, str) else json.dumps(value)
-
-
-def _read(path: Path) -> dict[str, str]:
-    """Entry -> the effect of its switch with its unit."""
-    import pandas as pd  # slow, and only the pages need it
-
-    try:
-        lines = pd.read_csv(path, keep_default_na=False).to_dict("records")
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"measured effects {path} cannot be read: {error}") from error
-    return {line["id"]: _effect(line) for line in lines}
-
-
-def _effect(line: dict[str, str]) -> str:
-    if line["difference"] == "":
-        return "diverged"
-    return f"{float(line['difference']):+.2f}{METRICS[line['metric']].unit.replace('%', ' points')}"
-
-
-if __name__ == "__main__":
-    PAGE.write_text(render(load()), encoding="utf-8")
-    sys.stdout.write(f"{PAGE}\n")

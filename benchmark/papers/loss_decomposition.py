@@ -21,6 +21,7 @@ import numpy as np
 import pandas as pd
 import torch
 import torch.nn.functional as F
+from matplotlib.axes import Axes
 from pydantic import Field, PositiveFloat, PositiveInt
 from torch import Tensor
 
@@ -31,27 +32,14 @@ from benchmark.config.schema import RunConfig
 from benchmark.engine.federation import FederatedRun
 from benchmark.engine.state import Diverged
 from benchmark.errors import ConfigError, validate
-from benchmark.experiments.figures import FIGURE_FOLDER, load_figure
 from benchmark.experiments.plan import with_seed
-from benchmark.papers.registry import LossDecompositionOptions
-from benchmark.reports.tables import Table, text_table
+from benchmark.papers.figures import Drawing, Request, panels
 from benchmark.runs.build import build_run
 from benchmark.runs.data import load_data
 from methods.core.contexts import ClientContext, Reducer, RoundView, State, Trained
 from methods.core.rules import Aggregator, ClientRule
 from methods.fedavg import MeanDirection
 from methods.fedld import Margin, Principal
-
-SETTINGS = FIGURE_FOLDER / "fedld_figure2.yaml"
-"""The settings of all presets."""
-
-NOTES = (
-    "Eq. 2: L(w) = local loss + distribution shift + aggregation. The shift and aggregation losses are the absolute "
-    "values of the last two, which are sums over clients. Means over seeds, sd with divisor n - 1. Plain cross-entropy "
-    "on the clients' training samples after one round from the initial model, all clients taking part.",
-    "Training naive: cross-entropy; margin: with margin control. The mean and the principal gradients aggregate the "
-    "same naively trained models.",
-)
 
 
 class Decomposition(NamedTuple):
@@ -190,20 +178,9 @@ def _trainings(config: RunConfig, experiment: Experiment) -> dict[str, dict[str,
         }
     except Diverged as error:
         where = f"alpha {config.partition.parameters['alpha']:g}, seed {config.seed}"
-        raise ConfigError(f"loss decomposition, {where}: {error}. Lower train.lr in {SETTINGS}.") from error
-
-
-def summary(data: pd.DataFrame) -> pd.DataFrame:
-    """Mean and sample standard deviation over seeds of each alpha, training and aggregation; in order of appearance."""
-    return data.groupby(["alpha", "training", "aggregation"], sort=False, as_index=False).agg(
-        seeds=("global_loss", "size"),
-        local_loss=("local_loss", "mean"),
-        shift_loss=("shift_loss", "mean"),
-        shift_loss_sd=("shift_loss", "std"),
-        aggregation_loss=("aggregation_loss", "mean"),
-        aggregation_loss_sd=("aggregation_loss", "std"),
-        global_loss=("global_loss", "mean"),
-    )
+        raise ConfigError(
+            f"loss decomposition, {where}: {error}. Lower train.lr in conf/figure/fedld_figure2.yaml."
+        ) from error
 
 
 def remark(experiment: Experiment, preset: str) -> str:
@@ -218,12 +195,50 @@ def remark(experiment: Experiment, preset: str) -> str:
     )
 
 
-def loss_decomposition(options: LossDecompositionOptions) -> Table:
-    """Local, distribution shift and aggregation loss after one round (FedLD, Eq. 2)."""
-    preset = options.preset
-    experiment = Experiment.of(load_figure(SETTINGS).settings(preset), options.seeds)
-    paths = {"results": str(options.results), "data": options.data and str(options.data)}
-    extra = {"paths": paths, "runtime": {"threads": options.threads, "device": options.device}}
-    title = f"FedLD (MICCAI 2024), Eq. 2: decomposition of the global loss, preset {preset}"
-    data = summary(measure(experiment, preset, extra))
-    return text_table("fedld_loss_decomposition", title, data, (*NOTES, remark(experiment, preset)))
+SHIFT, AGGREGATION = ("shift_loss", "firebrick", "o"), ("aggregation_loss", "steelblue", "s")
+"""Term of Eq. 2, colour, marker."""
+
+CURVES = (
+    ("naive", "mean", SHIFT, "--", "distribution shift loss, naive training"),
+    ("margin", "mean", SHIFT, "-", "distribution shift loss, margin control"),
+    ("naive", "mean", AGGREGATION, "--", "aggregation loss, plain mean"),
+    ("naive", "principal", AGGREGATION, "-", "aggregation loss, principal gradients"),
+)
+"""Training, aggregation, term, line, label: the colours of the paper, the methods without FedLD's parts dashed."""
+
+
+def loss_decomposition(request: Request) -> Drawing:
+    """Four lines over alpha: mean over seeds with bars of one sample standard deviation; dotted: with their signs.
+
+    Options: those of `Experiment`.
+    """
+    experiment = Experiment.of(request.options, request.seeds)
+    data = measure(experiment, request.preset, request.extra)
+    figure, axes = panels(1, 1, width=5.6, height=3.8)
+    draw(axes[0], data)
+    marks = "Marks: mean over seeds; bars: one sample standard deviation."
+    spread = marks if experiment.seeds > 1 else "One seed."
+    signs = "Dotted: the sums with their signs; a negative one lowers the global loss."
+    return Drawing(figure, data, (spread, signs, remark(experiment, request.preset)))
+
+
+def draw(axis: Axes, data: pd.DataFrame) -> None:
+    """The four curves of ``data`` and their signs (long form, one line per alpha, seed, training and aggregation)."""
+    alphas = data["alpha"].unique()
+    for number, (training, aggregation, (term, colour, marker), line, label) in enumerate(CURVES):
+        part = data[(data["training"] == training) & (data["aggregation"] == aggregation)]
+        groups = part.groupby("alpha", sort=False)[term]
+        # Side by side, so that bars and coinciding lines can be told apart.
+        x = np.arange(len(alphas)) + 0.06 * (number - 1.5)
+        face = "white" if line == "--" else colour
+        axis.errorbar(
+            x, groups.mean(), yerr=groups.std().fillna(0), label=label, color=colour, linestyle=line, marker=marker,
+            markerfacecolor=face, markersize=4, capsize=2, linewidth=1.3,
+        )  # fmt: skip
+        signed = part.groupby("alpha", sort=False)[term.replace("loss", "signed")].mean()
+        axis.plot(x, signed, color=colour, linestyle=":", marker=marker, markersize=2, linewidth=1)
+    axis.axhline(0, color="0.7", linewidth=0.8)
+    axis.set_xticks(range(len(alphas)), [f"{alpha:g}" for alpha in alphas])
+    axis.set_xlabel("Dirichlet alpha (heterogeneity grows to the right)")
+    axis.set_ylabel("loss")
+    axis.legend(fontsize=8, loc="lower left", bbox_to_anchor=(0, 1), frameon=False)  # covers no point

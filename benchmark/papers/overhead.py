@@ -11,9 +11,8 @@ from collections.abc import Mapping
 import pandas as pd
 
 from benchmark.config.schema import RunConfig
-from benchmark.experiments.selection import plan_cells
+from benchmark.experiments.selection import TableQuery, plan_cells
 from benchmark.experiments.tables import spec_called
-from benchmark.papers.registry import OverheadOptions
 from benchmark.paths import PUBLISHED
 from benchmark.reports.collect import recorded
 from benchmark.reports.published import read_published
@@ -24,6 +23,9 @@ from benchmark.runs.status import RunState
 
 ROWS = ("feddiverse", "round_robin", "fednova", "powd", "fedpns", "hcsfed", "uniform")
 """Methods of Table 2 in its order; uniform selection, which they are compared to, has no row there."""
+
+COLUMN = "cmnist_gsc"
+"""The column of the paper's Table 1 whose runs are read."""
 
 PRINTED = {
     "printed when": "frequency",
@@ -52,30 +54,30 @@ COSTS = [
 """Measured columns."""
 
 
-def overhead(options: OverheadOptions) -> Table:
+def overhead(options: TableQuery) -> Table:
     """What each client selection costs beyond uniform selection (FedDiverse, Table 2): printed and measured."""
-    preset, column = options.preset, options.column
+    preset = options.preset
     whole = spec_called("feddiverse_table1")
     whole.check_preset(preset)
-    spec = whole.cut([row.key for row in whole.rows], [column])
+    spec = whole.cut([row.key for row in whole.rows], [COLUMN])
     index = RunIndex(ResultsFolder(options.results, options.stale).existing())
     cells = plan_cells(whole, spec, options)
     printed = read_published(PUBLISHED / "feddiverse_table2.csv").set_index("method")
     rows: list[dict[str, object]] = []
     lacking = False
     for key in ROWS:
-        cell = cells[key, column]
+        cell = cells[key, COLUMN]
         done = [run for run in cell.runs if index.state(run.key) is RunState.DONE]
         line: dict[str, object] = {"method": spec.row(key).label}
         for head, name in PRINTED.items():
             line[head] = str(printed.loc[key, name]) if key in printed.index else ""
         line["runs"] = f"{len(done)} of {len(cell.runs)}" if cell.state == "ok" else cell.state
-        costs = [_costs(index, run, cells["uniform", column].runs[0]) for run in done]
+        costs = [_costs(index, run, cells["uniform", COLUMN].runs[0]) for run in done]
         rows.append(line | pd.DataFrame(costs, columns=COSTS, dtype=float).mean().to_dict())
         lacking |= cell.state == "ok" and not done
-    command = options.command(f"table paper=feddiverse table=1 preset={preset} columns={column}")
+    command = options.command(f"table paper=feddiverse table=1 preset={preset} columns={COLUMN}")
     missing = [f"Make the runs that are missing with: {command}"] if lacking else []
-    label = whole.column(column).label
+    label = whole.column(COLUMN).label
     title = f"FedDiverse (2025), Table 2: overhead of client selection on {label}, preset {preset}"
     notes = (*NOTES, *missing, *options.remarks)
     return text_table("feddiverse_table2", title, pd.DataFrame(rows), notes, decimals=2)

@@ -1,83 +1,22 @@
 """Finds analyses by name, and the tables of papers that they make."""
 
 import importlib
-import re
 from collections.abc import Callable
-from datetime import date
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pydantic import AfterValidator, Field, PositiveInt
+from pydantic import Field
 
-from benchmark.config.schema import Device, PathsConfig, RuntimeConfig, declared
 from benchmark.errors import ConfigError, wrong
-from benchmark.experiments.selection import PATTERNS, FileName, ResultsOptions, RunQuery
+from benchmark.experiments.selection import TableQuery
 
 if TYPE_CHECKING:
     from benchmark.reports.tables import Table
 
 
-class CurvesOptions(RunQuery):
-    """What `curves` takes."""
+class LeaderboardOptions(TableQuery):
+    """``freeze``: date of the version that is written, with a letter for one more on a day; None: none is written."""
 
-    name: str = Field("fedmr_table1", title="FILE of conf/table", description="the table")
-    rows: str | None = Field(None, title=PATTERNS, description="rows that are shown; if left out: all")
-    columns: str | None = Field(None, title=PATTERNS, description="columns that are shown; if left out: all")
-
-
-def _is_dated(name: str) -> str:
-    """Refuse the name of a version that is not a date, or a date and a letter."""
-    try:
-        date.fromisoformat(re.sub("[a-z]$", "", name))
-    except ValueError as error:
-        raise ValueError(
-            wrong("freeze", name, "a date like 2026-12-01, or with a letter, 2026-12-01b")
-        ) from error
-    return name
-
-
-class LeaderboardOptions(RunQuery):
-    """Whether a version is frozen."""
-
-    freeze: Annotated[str, AfterValidator(_is_dated)] | None = Field(
-        None,
-        title="YYYY-MM-DD",
-        description="write the version of this date (and letter, for one more on a day) to leaderboard/ of the results",
-    )
-
-
-class LossDecompositionOptions(ResultsOptions):
-    """How the experiment of the figure is carried out."""
-
-    preset: FileName = declared(RunQuery, "preset")
-    seeds: PositiveInt | None = declared(RunQuery, "seeds")
-    data: Path | None = declared(PathsConfig, "data")
-    device: Device = declared(RuntimeConfig, "device")
-    threads: PositiveInt = declared(RuntimeConfig, "threads")
-
-
-class OverheadOptions(RunQuery):
-    """Which runs are read."""
-
-    column: str = Field(
-        "cmnist_gsc",
-        title="COLUMN of feddiverse_table1",
-        description="the column of FedDiverse's Table 1 whose runs are read",
-    )
-
-
-class ResourcesOptions(ResultsOptions):
-    """What is measured."""
-
-    preset: FileName = declared(RunQuery, "preset")
-    columns: str | None = Field(
-        None,
-        title=f"{PATTERNS} of the figure",
-        description="columns of the figure that are measured; if left out: all",
-    )
-    repeats: PositiveInt | None = Field(
-        None, description="how often each method is timed; if left out: as often as in the figure"
-    )
+    freeze: str | None = Field(None, pattern=r"^\d{4}-\d\d-\d\d[a-z]?$")
 
 
 class Analysis(NamedTuple):
@@ -85,7 +24,7 @@ class Analysis(NamedTuple):
 
     name: str
     module: str
-    options: type[ResultsOptions]
+    options: type[TableQuery] = TableQuery
 
     @property
     def compute(self) -> Callable[[Any], "Table"]:
@@ -121,14 +60,12 @@ PAPER_TABLES = (
 """Listed here, so that a command can look them up without importing the analyses and PyTorch."""
 
 ANALYSES = (
-    Analysis("client-types", "interaction", ResultsOptions),
-    Analysis("communication", "communication", ResultsOptions),
-    Analysis("curves", "curves", CurvesOptions),
+    Analysis("client-types", "counted"),
+    Analysis("communication", "counted"),
+    Analysis("curves", "curves"),
     Analysis("leaderboard", "leaderboard", LeaderboardOptions),
-    Analysis("loss-decomposition", "loss_decomposition", LossDecompositionOptions),
-    Analysis("overhead", "overhead", OverheadOptions),
-    Analysis("pooled-data", "interaction", ResultsOptions),
-    Analysis("resources", "resources", ResourcesOptions),
+    Analysis("overhead", "overhead"),
+    Analysis("pooled-data", "counted"),
 )
 
 

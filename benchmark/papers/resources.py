@@ -5,6 +5,7 @@ Fan et al., FedMR, TMLR 2023, https://openreview.net/forum?id=jLJTqJXAG7, sectio
 `NOTES` says what counts. Held during local training of a round in which a client takes part again.
 """
 
+import math
 import statistics
 import time
 from collections.abc import Mapping
@@ -12,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import pandas as pd
+import seaborn as sns
 import torch
 from torch import Tensor
 
@@ -20,12 +22,9 @@ from benchmark.engine.federation import FederatedRun
 from benchmark.engine.records import Cost
 from benchmark.engine.state import FederationState
 from benchmark.engine.training import ActiveRule
-from benchmark.experiments.figures import FIGURE_FOLDER, load_figure
 from benchmark.experiments.plan import Cells
-from benchmark.experiments.selection import TableQuery, plan_cells, select
 from benchmark.experiments.spec import TableSpec
-from benchmark.papers.registry import ResourcesOptions
-from benchmark.reports.tables import Table, text_table
+from benchmark.papers.figures import Drawing, Request, panels
 from benchmark.runs.build import build_run
 from benchmark.runs.data import load_data
 from methods.core.contexts import ClientContext, FrozenModel, Head
@@ -148,14 +147,59 @@ def timed(
     return {label: (trainee, statistics.median(times[label])) for label, trainee in trainees.items()}
 
 
-def resources(options: ResourcesOptions) -> Table:
-    """Parameters that a client holds and time of its local training (FedMR, Fig. 4a), methods of the figure."""
-    preset = options.preset
-    figure = load_figure(FIGURE_FOLDER / "fedmr_figure4.yaml")
-    assert figure.runs is not None and figure.whole is not None
-    query = TableQuery(preset=preset, columns=options.columns, seeds=1, results=options.results)
-    spec = select(figure.runs, query)
-    repeats = options.repeats or int(figure.settings(preset).get("repeats", 3))
-    data = measure(spec, plan_cells(figure.whole, spec, query), repeats)
-    title = f"FedMR (TMLR 2023), Fig. 4a: what a client holds and how long it trains, preset {preset}"
-    return text_table("fedmr_figure4a", title, data, NOTES, decimals=4)
+def resources(request: Request) -> Drawing:
+    """Numbers held by a client and seconds per round, both over FedAvg's, and the table's metric; means over columns.
+
+    The first row is what the others are divided by; methods that do not exist yet are left out. Options: ``repeats``
+    of the timing.
+    """
+    spec = request.runs
+    measured = measure(spec, request.cells, int(request.option("repeats", 3)))
+    if measured.empty:
+        raise request.nothing("none of its methods can run; nothing to draw.")
+    first = spec.rows[0].label
+    over = measured.set_index(["column", "method"])[["held", "seconds"]]
+    over = over / over.xs(first, level="method").reindex(over.index, level="column")
+    shown, reached = spec.metric_format, _reached(request)
+    unit = f" ({shown.unit})" if shown.unit else ""
+    parts = [
+        ("numbers held by a client", f"over {first}'s", over["held"].reset_index(name="value")),
+        ("time of a client's round", f"over {first}'s", over["seconds"].reset_index(name="value")),
+        (shown.label, f"mean over columns{unit}", reached),
+    ]
+    order = [row.label for row in spec.rows if row.label in set(measured["method"])]
+    figure, axes = panels(1, len(parts), width=3.4, height=0.55 + 0.28 * len(order))
+    for axis, (title, label, data) in zip(axes, parts, strict=True):
+        # Held numbers and times are spread over data sets, what is reached over seeds.
+        sns.barplot(
+            data, y="method", x="value", order=order, hue="method", hue_order=order, palette="colorblind",
+            errorbar=("sd" if data is reached else None), err_kws={"linewidth": 1}, ax=axis, legend=False,
+        )  # fmt: skip
+        axis.set_title(title, fontsize=10)
+        axis.set(xlabel=label, ylabel="")
+        axis.tick_params(labelsize=8)
+        if axis is not axes[0]:
+            axis.set_yticklabels([])
+    long = [
+        measured.melt(["column", "method"], ["held", "seconds"], "measure"),
+        reached.assign(measure=spec.metric, column="mean"),
+    ]
+    remarks = (
+        f"Left and middle: means over columns of the quotient by {first}. Right: mean over seeds of the mean over "
+        "columns; line: one sample standard deviation.",
+        *NOTES,
+    )
+    return Drawing(figure, pd.concat(long, ignore_index=True), remarks)
+
+
+def _reached(request: Request) -> pd.DataFrame:
+    """method, seed, value: mean over the columns of each seed that is done in all of them."""
+    spec, shown = request.runs, request.runs.metric_format
+    rows = [
+        (row.label, run.seed, request.final(run, shown.split).get(spec.metric, math.nan) * shown.scale)
+        for row, _, run in request.finished()
+    ]
+    values = pd.DataFrame(rows, columns=["method", "seed", "value"]).dropna()
+    seeds = values.groupby(["method", "seed"], sort=False)["value"].agg(["mean", "size"])
+    whole = seeds[seeds["size"] == len(spec.run_columns)]["mean"]
+    return whole.rename("value").reset_index()

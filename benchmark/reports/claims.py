@@ -84,18 +84,16 @@ def compare(results: TableResults) -> list[Comparison]:
 def as_table(results: TableResults) -> Table:
     """The table that renderers print: one block for each column, one line for each comparison."""
     spec, compared = results.spec, compare(results)
-    by_column = {
-        column.key: [c for c in compared if c.cell.column.key == column.key] for column in spec.columns
-    }
     heads = ["Published", *["Reproduced by others"] * bool(spec.reproductions)]
     heads += ["Here", "After Holm", "Pairs", f"Verdict at preset {results.preset}"]
     blocks = []
-    for key, comparisons in by_column.items():
-        label = full_label(spec.column(key))
-        lines = tuple(_line(comparison, bool(spec.reproductions)) for comparison in comparisons)
-        # A heading where there are several blocks.
-        group = label if len(comparisons) < len(compared) else None
-        if lines:
+    for column in spec.columns:
+        of_column = [one for one in compared if one.cell.column.key == column.key]
+        if of_column:
+            label = full_label(column)
+            lines = tuple(_line(one, bool(spec.reproductions)) for one in of_column)
+            # A heading where there are several blocks.
+            group = label if len(of_column) < len(compared) else None
             blocks.append(ColumnBlock(label, tuple(heads), lines, (group,) * len(heads)))
     caption = (
         f"{conditions(results)}. Here: {PAIRED} After Holm: corrected for the "

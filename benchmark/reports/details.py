@@ -65,7 +65,6 @@ class Details:
     query: TableQuery
     cells: dict[str, str] = field(default_factory=dict)
     partitions: dict[str, str] = field(default_factory=dict)
-    _recorded: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
 
     def add(self, results: TableResults, cells: Cells, command: str = "") -> None:
         """Add all cells of a table that have runs. ``command`` repeats all cells of a sweep."""
@@ -73,22 +72,20 @@ class Details:
         for (row, column), result in results.cells.items():
             if not result.runs:
                 continue
-            content: dict[str, Any] = {
-                "average_of": [cell_name(spec, row, part) for part in result.column.average_of],
-                "runs": [self._outcome(spec, run) for run in result.runs],
-            }
-            content |= {"config": [], "baseline": ""}
-            words = []
-            if not result.column.average_of:
+            content: dict[str, Any] = {"complete": result.complete, "average_of": []}
+            if result.column.average_of:
+                content["average_of"] = [cell_name(spec, row, part) for part in result.column.average_of]
+                content["runs"] = [_outcome(spec, run) for run in result.runs]
+            else:
                 planned = cells[row, column]
-                pairs = zip(planned.runs, result.runs, strict=True)
-                content["runs"] = [self._run(spec, *pair) for pair in pairs]
+                content["runs"] = [
+                    self._run(spec, *pair) for pair in zip(planned.runs, result.runs, strict=True)
+                ]
                 content["baseline"] = baseline.label
                 content["config"] = differences(planned.runs[0], cells[baseline.key, column].runs[0])
                 content["tuned"] = planned.chosen.source if planned.chosen else ""
-                words = _environment(content["runs"])
-            repeats = command if spec.paper == "sweep" else self.command(spec, result, words)
-            content |= {"command": repeats, "complete": result.complete}
+            repeats = self.command(spec, result, _environment(content["runs"]))
+            content["command"] = command if spec.paper == "sweep" else repeats
             self.cells[cell_name(spec, row, column)] = pack(content)
 
     def command(self, spec: TableSpec, result: CellResult, words: Sequence[str]) -> str:
@@ -101,32 +98,28 @@ class Details:
             query = elsewhere(spec, query)
         return query.command(" ".join(["table", *map(shlex.quote, [*options, *words])]))
 
-    def _outcome(self, spec: TableSpec, result: CellRun) -> dict[str, Any]:
-        value = None if result.value is None else _short(result.value * spec.metric_format.scale)
-        return {"seed": result.seed, "outcome": result.outcome, "value": value, "run": result.run}
-
     def _run(self, spec: TableSpec, run: RunConfig, result: CellRun) -> dict[str, Any]:
         """One seed: its value, what it recorded, and where it was made."""
-        content, found = self._outcome(spec, result), self.index.result(run.key)
-        if found is None:
-            failed = self.index.results.run(run.key).last_failure()
-            return content | {"message": failed[0].strip().partition("\n")[0] if failed else ""}
-        place = run.key, spec.metric  # tables share runs
+        content, files = _outcome(spec, result), self.index.results.run(run.key)
         try:
-            if place not in self._recorded:
-                self._recorded[place] = self._read(spec, run.key)
+            found = files.result()
+            records = self.index.records(run.key) if found else []
         except StorageError:
             return content
-        content |= {"rounds": found.round, "seconds": round(found.seconds, 1), "other": result.differs}
-        return content | self._recorded[place]
-
-    def _read(self, spec: TableSpec, key: str) -> dict[str, Any]:
-        found = self.index.results.run(key).result()
-        assert found is not None
+        if found is None:
+            failed = files.last_failure()
+            return content | {"message": failed[0].strip().partition("\n")[0] if failed else ""}
         about = found.made | found.origin
-        self.partitions.setdefault(about["partition"], pack(about["clients"]))
-        origin = {"commit": commit_of(about)} | {name: about[name] for name in ORIGIN}
-        return {"origin": origin, **measured(spec, self.index.records(key))}
+        if about["partition"] not in self.partitions:
+            self.partitions[about["partition"]] = pack(about["clients"])
+        content |= {"rounds": found.round, "seconds": round(found.seconds, 1), "other": result.differs}
+        content["origin"] = {"commit": commit_of(about)} | {name: about[name] for name in ORIGIN}
+        return content | measured(spec, records)
+
+
+def _outcome(spec: TableSpec, result: CellRun) -> dict[str, Any]:
+    value = None if result.value is None else _short(result.value * spec.metric_format.scale)
+    return {"seed": result.seed, "outcome": result.outcome, "value": value, "run": result.run}
 
 
 def measured(spec: TableSpec, records: Sequence[Record]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import numpy as np
 from benchmark.experiments.plan import TunedValues
 from benchmark.experiments.spec import Column, TableSpec
 from benchmark.reports.results import CellResult, TableResults, gathered
-from benchmark.reports.statistics import ALPHA, agreement
+from benchmark.reports.statistics import ALPHA
 from benchmark.reports.tables import Note
 
 
@@ -107,11 +107,10 @@ def _agreement(results: TableResults) -> list[str]:
         return []
     texts, taus = [], []
     for column in spec.columns:
-        measured, published = results.beside_published(column)
-        tau = agreement(measured, published)
-        if len(published) > 1:
+        tau, methods = results.agreement(column)
+        if methods > 1:
             number = "undefined (all tied)" if tau is None else f"{tau:+.2f}"
-            texts.append(f"{full_label(column)} {number} ({len(published)})")
+            texts.append(f"{full_label(column)} {number} ({methods})")
         if tau is not None and not column.average_of:
             taus.append(tau)
     if not texts:

@@ -10,13 +10,19 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
-import numpy as np
-import pandas as pd
-
 from benchmark.experiments.plan import TunedValues
 from benchmark.experiments.spec import Column, Row, TableSpec
 from benchmark.reports.published import Published, published_cells
-from benchmark.reports.statistics import Difference, Mark, Summary, paired_difference, rank, summarise, welch
+from benchmark.reports.statistics import (
+    Difference,
+    Mark,
+    Summary,
+    agreement,
+    paired_difference,
+    rank,
+    summarise,
+    welch,
+)
 from benchmark.runs.status import RunState
 
 NOT_REACHED = "not reached"
@@ -184,12 +190,12 @@ class TableResults:
         cells = {row.key: self.cell(row, column) for row in self.spec.rows}
         return {key: cell for key, cell in cells.items() if cell.complete}
 
-    def beside_published(self, column: Column) -> tuple[np.ndarray, np.ndarray]:
-        """Measured [methods, seeds] and published values [methods] of the complete cells that have both."""
+    def agreement(self, column: Column) -> tuple[float | None, int]:
+        """Kendall's tau-b of the complete cells of a column that have a published number, and how many these are."""
         cells = [cell for cell in self.complete(column).values() if cell.published_value is not None]
-        return np.array([[*cell.values.values()] for cell in cells]), np.array(
-            [c.published_value for c in cells]
-        )
+        measured = [cell.summary.mean for cell in cells if cell.summary is not None]
+        published = [cell.published_value for cell in cells if cell.published_value is not None]
+        return agreement(measured, published), len(cells)
 
     @property
     def num_seeds(self) -> int:
@@ -240,21 +246,3 @@ def _average(parts: Sequence[Cell]) -> Cell:
         processors = "; ".join(dict.fromkeys(run.processor for run in runs))
         means.append(CellRun(seed, outcome, mean, folders or None, differs, processors))
     return Cell("ok", tuple(means))
-
-
-def board(results: TableResults) -> tuple[pd.DataFrame, list[str]]:
-    """Values [column x seed, method], higher is better, of the rows whose runs have all ended; names of the others."""
-    ranked: dict[str, dict[tuple[str, int], float]] = {}
-    incomplete = []
-    sign = 1.0 if results.spec.metric_format.higher_is_better else -1.0
-    for row in results.spec.rows:
-        cells = [results.cell(row, column) for column in results.spec.run_columns]
-        runs = {(cell.column.key, run.seed): run for cell in cells for run in cell.runs}
-        ended = all(run.outcome in (RunState.DONE, RunState.DIVERGED) for run in runs.values())
-        if ended and all(cell.runs for cell in cells):
-            ranked[row.label] = {
-                place: -math.inf if run.value is None else sign * run.value for place, run in runs.items()
-            }
-        else:
-            incomplete.append(row.label)
-    return pd.DataFrame(ranked), incomplete

@@ -141,15 +141,13 @@ def p_better(best: Mapping[int, float], other: Mapping[int, float]) -> float | N
     None with fewer than two common seeds. If all differences are the same there is no noise to compare with: 1 if they
     are 0, else the limit of the test, 0 if ``best`` is above and 1 if it is below.
     """
-    seeds = sorted(best.keys() & other.keys())
-    if len(seeds) < 2:
+    found = paired_difference(best, other)
+    if found is None or found.error is None:
         return None
-    first, second = (np.array([runs[seed] for seed in seeds], dtype=np.float64) for runs in (best, other))
-    difference = first - second
-    rounding = 1e-12 * max(1.0, float(np.abs(first).max()), float(np.abs(second).max()))
-    if float(np.ptp(difference)) <= rounding:
-        return 0.0 if float(difference.mean()) > rounding else 1.0
-    return float(stats.ttest_rel(first, second, alternative="greater").pvalue)
+    rounding = 1e-12 * max(1.0, *map(abs, best.values()), *map(abs, other.values()))
+    if found.error <= rounding:
+        return 0.0 if found.mean > rounding else 1.0
+    return float(stats.t.sf(found.mean / found.error, found.freedom))
 
 
 @dataclass(frozen=True)
@@ -197,48 +195,15 @@ def rank(values: Mapping[str, Mapping[int, float]], higher_is_better: bool) -> d
     return marks
 
 
-def agreement(measured: np.ndarray, published: np.ndarray) -> float | None:
-    """Kendall's tau-b of the means of ``measured`` [methods, seeds] with ``published`` [methods].
+def agreement(measured: Sequence[float], published: Sequence[float]) -> float | None:
+    """Kendall's tau-b of measured and published means of methods.
 
-    None for fewer than two methods, or if all are tied on one side.
+    None for fewer than two methods, or if all are tied on one side. Equal models may differ in the last bit: a tie.
     """
-    if len(published) < 2:
-        return None
-    tau = float(_taus(measured.mean(axis=1)[None], published)[0])
+    tau = (
+        float(stats.kendalltau(np.round(measured, 9), published).statistic) if len(published) > 1 else np.nan
+    )
     return tau if np.isfinite(tau) else None
-
-
-def mean_agreement(columns: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[float, float, float] | None:
-    """Mean over columns of Kendall's tau-b, with the limits of a 95 % bootstrap interval; None if no column has one.
-
-    The interval resamples columns, and seeds within them, which the methods of a column share. ``columns``: measured
-    values [methods, seeds] and published values [methods] of each.
-    """
-    rng, draws, means, samples = np.random.default_rng(0), 1000, [], []
-    for measured, published in columns:
-        tau = agreement(measured, published)
-        if tau is not None:
-            seeds = rng.integers(measured.shape[1], size=(draws, measured.shape[1]))
-            means.append(tau)
-            samples.append(_taus(measured[:, seeds].mean(axis=2).T, published))
-    if not means:
-        return None
-    columns_drawn = rng.integers(len(samples), size=(draws, len(samples)))
-    # A sample in which all methods tie has no tau and is left out.
-    resampled = np.ma.masked_invalid(np.stack(samples)[columns_drawn, np.arange(draws)[:, None]]).mean(axis=1)
-    low, high = np.percentile(resampled.compressed(), [2.5, 97.5])
-    return float(np.mean(means)), float(low), float(high)
-
-
-def _taus(measured: np.ndarray, published: np.ndarray) -> np.ndarray:
-    """Kendall's tau-b of each row of ``measured`` [draws, methods] with ``published`` [methods]; NaN if all tie."""
-    first, second = np.triu_indices(len(published), 1)
-    measured_order = np.sign((measured[:, first] - measured[:, second]).round(9))
-    published_order = np.sign(published[first] - published[second])
-    untied = (measured_order**2).sum(axis=1) * (published_order**2).sum()
-    with np.errstate(invalid="ignore"):
-        taus: np.ndarray = (measured_order @ published_order) / np.sqrt(untied)
-    return taus
 
 
 def reported_value(
@@ -316,12 +281,11 @@ def critical_difference(methods: int, blocks: int) -> float:
     return float(q * np.sqrt(methods * (methods + 1) / (6 * blocks)))
 
 
-def ranking(values: pd.DataFrame, draws: int = DRAWS) -> Ranking:
+def ranking(values: pd.DataFrame) -> Ranking:
     """Rank methods by ``values`` [column x seed, methods], higher is better; a run that diverged counts as -inf.
 
     The index begins with the column. A method has one rank in a column, by its mean over the seeds: seeds of one
     column are not independent, and so no blocks. The interval resamples columns, and seeds within them.
-    ``draws``: bootstrap samples; without any, the table has no interval.
 
     ValueError for missing values or fewer than two methods.
     """
@@ -332,12 +296,11 @@ def ranking(values: pd.DataFrame, draws: int = DRAWS) -> Ranking:
     rng = np.random.default_rng(0)
     ranks = _column_ranks(np.stack([seeds.mean(axis=0) for seeds in members]))
     # [columns, draws, methods]: ranks by the means over resampled seeds, which the methods of a column share.
-    redrawn = [seeds[rng.integers(len(seeds), size=(draws, len(seeds)))].mean(axis=1) for seeds in members]
-    columns = rng.integers(len(members), size=(draws, len(members)))
-    samples = _column_ranks(np.stack(redrawn))[columns, np.arange(draws)[:, None]].mean(axis=1)
+    redrawn = [seeds[rng.integers(len(seeds), size=(DRAWS, len(seeds)))].mean(axis=1) for seeds in members]
+    columns = rng.integers(len(members), size=(DRAWS, len(members)))
+    samples = _column_ranks(np.stack(redrawn))[columns, np.arange(DRAWS)[:, None]].mean(axis=1)
     table = pd.DataFrame({"rank": ranks.mean(axis=0)}, index=values.columns)
-    if draws:
-        table["low"], table["high"] = np.percentile(samples, [2.5, 97.5], axis=0)
+    table["low"], table["high"] = np.percentile(samples, [2.5, 97.5], axis=0)
     blocks, methods = ranks.shape
     defined = methods > 2 and blocks > 1
     with np.errstate(invalid="ignore"):  # no value if all methods tie everywhere

@@ -1,7 +1,6 @@
 """What comes of a sweep: ``results/sweeps/<name>/``, its table, a picture, and what was swept."""
 
 import contextlib
-import io
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +11,7 @@ from matplotlib.figure import Figure
 from benchmark.experiments.sweeps import COLUMN, Sweep
 from benchmark.reports.collect import collect
 from benchmark.reports.layout import as_table
+from benchmark.reports.pictures import save
 from benchmark.reports.results import TableResults
 from benchmark.reports.tables import Table
 from benchmark.reports.write import write
@@ -38,9 +38,8 @@ def write_sweep(sweep: Sweep, command: str, index: RunIndex) -> tuple[Table, str
     swept = json.dumps({"axes": sweep.axes, "command": command}, default=str)
     write_with_folder(folder / SWEPT, swept.encode(), durable=False)
     if sweep.numbers:
-        picture = folder / f"{sweep.name}.png"
-        write_with_folder(picture, _picture(sweep, results), durable=False)
-        where += f", {picture.name}"
+        _draw(sweep, results, folder / sweep.name)
+        where += f", {sweep.name}.png"
     return table, where
 
 
@@ -59,22 +58,16 @@ def read_sweeps(results: ResultsFolder) -> list[tuple[dict[str, list[Any]], str]
     return found
 
 
-def _picture(sweep: Sweep, results: TableResults) -> bytes:
-    """The metric against the one number that was swept: means and standard deviations over the seeds."""
-    points = []
-    for row, number in sweep.numbers.items():
-        summary = results.cells[row, COLUMN].summary
-        if summary is not None:
-            points.append((number, summary.mean, summary.std or 0.0))
+def _draw(sweep: Sweep, results: TableResults, stem: Path) -> None:
+    """Draw the metric against the one number that was swept: means and standard deviations over the seeds."""
+    summaries = [(number, results.cells[row, COLUMN].summary) for row, number in sweep.numbers.items()]
+    points = sorted((number, found.mean, found.std or 0.0) for number, found in summaries if found)
     figure = Figure(figsize=(4.0, 3.0), layout="constrained")
     axes = figure.subplots()
-    numbers, means, spreads = zip(*sorted(points), strict=True) if points else ((), (), ())
+    numbers, means, spreads = zip(*points, strict=True) if points else ((), (), ())
     axes.errorbar(numbers, means, spreads, marker="o", capsize=3)
-    if min(numbers, default=0.0) > 0 and max(numbers) >= 100 * min(numbers):
+    if points and numbers[0] > 0 and numbers[-1] >= 100 * numbers[0]:
         axes.set_xscale("log")
-    axes.set(
-        xlabel=sweep.keys[0], ylabel=f"{results.spec.metric_format.label} ({results.spec.metric_format.unit})"
-    )
-    stream = io.BytesIO()
-    figure.savefig(stream, format="png", dpi=150)
-    return stream.getvalue()
+    metric = results.spec.metric_format
+    axes.set(xlabel=sweep.keys[0], ylabel=f"{metric.label} ({metric.unit})")
+    save(figure, stem, formats=[".png"])

@@ -9,15 +9,15 @@ from finished_runs import finish
 
 from benchmark.engine.records import Record
 from benchmark.experiments.plan import plan
+from benchmark.experiments.selection import TableQuery
 from benchmark.experiments.tables import spec_called
 from benchmark.papers.curves import curves, fifths
-from benchmark.papers.registry import CurvesOptions
 from benchmark.runs.folder import ResultsFolder
 
 
-def options(folder: Path, **values: str) -> CurvesOptions:
+def options(folder: Path, **values: str) -> TableQuery:
     cells = {"name": "fedmr_table1", "rows": "fedavg,moon", "columns": "fmnist/iid"} | values
-    return CurvesOptions(results=folder, seeds=2, tuned="off", **cells)
+    return TableQuery(results=folder, seeds=2, tuned="off", **cells)
 
 
 def test_the_fifths_of_a_curve(tmp_path: Path) -> None:

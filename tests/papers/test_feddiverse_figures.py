@@ -11,7 +11,7 @@ from benchmark.engine.records import Record
 from benchmark.errors import ConfigError
 from benchmark.experiments.figures import FIGURE_FOLDER, FigureSpec, load_figure
 from benchmark.experiments.plan import plan
-from benchmark.papers.draw_selection import TYPES, _types
+from benchmark.papers.draw_clients import TYPES, _types
 from benchmark.runs.folder import ResultsFolder
 
 

@@ -1,8 +1,7 @@
-"""The ledger: every value of every switch can be built, and the page says what the data say."""
+"""The ledger: every value of every switch can be built."""
 
 from collections.abc import Mapping
 from functools import reduce
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,8 +11,7 @@ from benchmark.config.merge import merge
 from benchmark.config.schema import RunConfig
 from benchmark.experiments.tables import spec_called
 from benchmark.models.networks import Network
-from benchmark.papers import ledger
-from benchmark.papers.ledger import Base, Chapter, load, render
+from benchmark.papers.ledger import Base, load
 from benchmark.runs.build import build_method
 from partitions.core.registry import make as make_partition
 
@@ -70,31 +68,3 @@ def plain_default(key: str, run: RunConfig) -> Any:
         return type(method.selection).model_fields[last].default
     rule = next(rule for rule in method.client if rule.key == key.split(".")[2])
     return type(rule).model_fields[last].default
-
-
-def test_the_page_is_up_to_date_and_short() -> None:
-    page = ledger.PAGE.read_text(encoding="utf-8")
-    assert page == render(load()), "write it with: python -m benchmark.papers.ledger"
-    assert len(ENTRIES) == sum(len(chapter.entries) for chapter in load()) == page.count('<a id="')
-    assert len(page.split()) <= 6000
-
-
-def test_a_line_of_the_page(tmp_path: Path) -> None:
-    head = "id,metric,difference\n"
-    (tmp_path / "quick.csv").write_text(head + "toy,accuracy,2.125000\n")
-    (tmp_path / "small.csv").write_text(head + "toy,accuracy,\n")
-    entry = {
-        "id": "toy",
-        "title": "Norm of a | term",
-        "paper": "Squared.",
-        "code": "Not.",
-        "default": "Squared.",
-    }
-    source = {"repository": "nobody/nothing", "commit": "1234567"}
-    switch = {"method.toy.norm": [True, None, 0.1]}
-    chapter = {"paper": "toy", "title": "Toy", "sources": [source], "entries": [entry | {"switch": switch}]}
-    text = render([Chapter(**chapter)], tmp_path)
-    assert (
-        r'| <a id="toy"></a>Norm of a \| term | Squared. | Not. | Squared. | `method.toy.norm`: true, null, 0.1 | '
-        "quick +2.12 points<br>small diverged |"
-    ) in text

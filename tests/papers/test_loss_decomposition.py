@@ -18,8 +18,6 @@ from benchmark.papers.loss_decomposition import (
     measure,
     one_round,
 )
-from benchmark.papers.loss_decomposition import loss_decomposition as loss_table
-from benchmark.papers.registry import LossDecompositionOptions
 from methods.fedavg import MeanDirection
 from methods.fedld import Margin, Principal
 
@@ -117,11 +115,3 @@ def test_measured_rows(tmp_path: Path) -> None:
     data = measure(Experiment.of({**TINY, "lam": 0, "alphas": [1]}, 1), "quick", {})
     naive, _, margin = (data.iloc[i].drop(["training", "aggregation"]) for i in range(3))
     assert (naive == margin).all()
-
-
-def test_table(tmp_path: Path) -> None:
-    table = loss_table(LossDecompositionOptions(results=tmp_path, seeds=1))
-    assert list(table.data["alpha"]) == [alpha for alpha in (100, 10, 1, 0.1, 0.01) for _ in range(3)]
-    text = table.notes[-1].lines[0]
-    assert "digits in place of Retina; tiny_mlp; clients 5, epochs 1, batches of 16" in text
-    assert "lambda 0.03, L = 0.8 m" in text

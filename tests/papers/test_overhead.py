@@ -11,8 +11,9 @@ from finished_runs import finish
 from benchmark.config.schema import RunConfig
 from benchmark.engine.records import Record
 from benchmark.experiments.plan import plan
+from benchmark.experiments.selection import TableQuery
 from benchmark.experiments.tables import spec_called
-from benchmark.papers.overhead import COSTS, OverheadOptions, overhead, split
+from benchmark.papers.overhead import COSTS, overhead, split
 from benchmark.reports.tables import Table
 from benchmark.runs.folder import ResultsFolder
 
@@ -52,7 +53,7 @@ def write(
 
 def report(folder: Path, **values: Any) -> tuple[Table, pd.DataFrame]:
     """The table, and its lines by method."""
-    table = overhead(OverheadOptions(results=folder, tuned="off", **values))
+    table = overhead(TableQuery(results=folder, tuned="off", **values))
     return table, table.data.set_index("method")
 
 

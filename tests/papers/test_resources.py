@@ -1,6 +1,5 @@
 """FedMR's Fig. 4a: what a client holds, by hand for rules of known state, and what is timed."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,8 +8,7 @@ import torch
 from federations import federation, mlp, problem_of, with_rules
 from torch import Tensor
 
-from benchmark.papers.registry import ResourcesOptions
-from benchmark.papers.resources import Trainee, resources
+from benchmark.papers.resources import Trainee
 from methods.core.contexts import ClientContext, Federation, RoundView, State, Trained
 from methods.core.rules import ClientRule
 
@@ -69,10 +67,3 @@ def test_held_by_hand() -> None:
 def test_held_by_the_methods(client: dict[str, Any], expected: tuple[int, ...]) -> None:
     """FedProx reads the received model; FedMR holds C h prototypes and C flags; its intra-class loss alone nothing."""
     assert tuple(trainee(config={"client": client}).held().values()) == expected
-
-
-def test_table(tmp_path: Path) -> None:
-    data = resources(ResourcesOptions(results=tmp_path, columns="fmnist/p10c3", repeats=1)).data
-    fedavg = data.set_index("method").loc["FedAvg"]
-    assert list(fedavg.iloc[:7]) == ["fmnist/p10c3", 4810, 0, 0, 0, 0, 4810]
-    assert "Lite-50" in set(data["method"]) and set(data["column"]) == {"fmnist/p10c3"}

@@ -80,13 +80,12 @@ def test_what_was_asked_for_comes_first(browser: Page, folder: Path, tmp_path: P
 def test_views(page: Page) -> None:
     """The sign of a difference is in the text, not in the colour alone."""
     shown = {}
-    for view in ("published", "difference", "rank", "measured"):
+    for view in ("published", "difference", "measured"):
         choose(page, view)
         shown[view] = column(page)
     assert shown == {
         "published": ["67.29", "71.01", "75.51"],
         "difference": ["–", "▲ +20.00 [+20.00, +20.00]", "▲ +10.00 [+10.00, +10.00]"],
-        "rank": ["3 ( published 3)", "1 ( published 2)", "2 ( published 1)"],
         "measured": MEASURED,
     }
 
@@ -214,17 +213,6 @@ def test_panel_of_a_cell_with_gaps_and_of_an_average(page: Page, folder: Path) -
     wait_until(lambda: "Average of" in page.one("#panel").text, "the panel of the average")
     page.one("#panel li a").click()
     wait_until(lambda: page.texts("#panel-title") == ["FedMR · FMNIST P5C2"], "the panel of its first column")
-
-
-def test_mean_ranks(page: Page) -> None:
-    """FedMR is before FedAvg in 4 of 5 columns, as a run of it diverged in one. FedDyn lacks a run."""
-    assert not page.all(f"#{NAME} figure")
-    page.run("document.querySelectorAll('details').forEach((fold) => { fold.open = true; })")
-    page.run("document.querySelector('figure.ranks').scrollIntoView()")
-    label = page.wait(f"#{NAME} figure svg").get_attribute("aria-label")
-    assert label == "Mean ranks over 5 blocks: FedMR 1.20, FedAvg 1.80"
-    caption = page.one(f"#{NAME} figcaption").text
-    assert "as runs are missing: FedDyn" in caption and "It tells apart: no two methods." in caption
 
 
 def test_names_for_screen_readers(page: Page) -> None:

@@ -2,7 +2,6 @@
 
 import math
 
-import numpy as np
 import pandas as pd
 import pytest
 
@@ -15,7 +14,6 @@ from benchmark.reports.statistics import (
     agreement,
     critical_difference,
     holm,
-    mean_agreement,
     p_better,
     paired_difference,
     rank,
@@ -178,36 +176,9 @@ def test_a_round_that_cannot_be_reported(which: str, test: dict[int, float], mes
 def test_kendall() -> None:
     """Three methods, one pair turned round; tau-b with a tie in one order: (2 - 0) / sqrt(2 * 3); undefined."""
 
-    def tau(means: list[float], published: list[float]) -> float | None:
-        return agreement(np.array(means)[:, None], np.array(published))
-
-    assert tau([1, 2, 3], [10, 30, 20]) == pytest.approx(1 / 3)
-    assert tau([1, 1, 3], [10, 20, 30]) == pytest.approx(2 / math.sqrt(6))
-    assert tau([2], [1]) is tau([1, 1], [1, 5]) is None
-
-
-PUBLISHED = np.array([1.0, 2.0, 3.0])
-SAME, TURNED, PART, TIED = (
-    (np.array([[value, value] for value in values], dtype=float), PUBLISHED)
-    for values in ((1, 2, 3), (3, 2, 1), (2, 1, 3), (1, 1, 1))
-)
-
-
-@pytest.mark.parametrize(
-    ("columns", "interval"),
-    [
-        ([SAME], (1, 1, 1)),
-        ([TURNED], (-1, -1, -1)),
-        ([SAME, TURNED, PART], (1 / 9, -1, 1)),  # two of three pairs the same: (2 - 1) / 3
-        ([TIED], None),
-        ([TIED, SAME], (1, 1, 1)),
-        # Seed 0 has the published order, seed 1 the reverse by less: of four pairs of seeds one is turned round.
-        ([(np.array([[1.0, 3.0], [4.0, 2.0]]), PUBLISHED[:2])], (1, -1, 1)),
-    ],
-)
-def test_mean_agreement(columns: list[tuple[np.ndarray, np.ndarray]], interval: tuple | None) -> None:
-    """Mean of tau, and its interval over columns and seeds."""
-    assert mean_agreement(columns) == (interval if interval is None else pytest.approx(interval))
+    assert agreement([1, 2, 3], [10, 30, 20]) == pytest.approx(1 / 3)
+    assert agreement([1, 1, 3], [10, 20, 30]) == pytest.approx(2 / math.sqrt(6))
+    assert agreement([2], [1]) is agreement([1, 1], [1, 5]) is None
 
 
 # Mean ranks ---------------------------------------------------------------------------------------------------

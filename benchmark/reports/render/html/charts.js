@@ -126,21 +126,3 @@ const labelChart = (counts, classes, width) => {
     },
   });
 };
-
-/* Mean ranks; bars above join methods that cannot be told apart. */
-const rankChart = ({ ranks, critical, blocks, cliques }, width) => {
-  const places = ranks.map(([label, rank], k) => ({ label, rank, y: k }));
-  const bars = cliques.map((labels, k) => ({ from: places.find((p) => p.label === labels[0]).rank, to: places.find((p) => p.label === labels.at(-1)).rank, y: -1 - 0.5 * k }));
-  return plot(`Mean ranks over ${blocks} blocks: ${places.map((p) => `${p.label} ${p.rank.toFixed(2)}`).join(", ")}`, Math.min(width, 720), {
-    height: 54 + 20 * (ranks.length + 1) + 10 * cliques.length, marginLeft: labelWidth(places.map((p) => shorten(p.label))), marginRight: 40,
-    x: { label: "mean rank (1 is best)", domain: [1, ranks.length], grid: true },
-    y: { axis: null, domain: [ranks.length - 0.5, -1.2 - 0.5 * cliques.length] },
-    marks: [
-      Plot.ruleY(bars, { x1: "from", x2: "to", y: "y", stroke: "var(--muted)", strokeWidth: 3, strokeLinecap: "round" }),
-      Plot.ruleY(places, { x1: 1, x2: "rank", y: "y", stroke: "var(--line)" }),
-      Plot.dot(places, { x: "rank", y: "y", r: 4.5, fill: "var(--accent)" }),
-      Plot.text(places, { x: "rank", y: "y", text: (p) => p.rank.toFixed(2), dx: 10, textAnchor: "start", fill: "var(--muted)" }),
-      Plot.text(places, { frameAnchor: "left", y: "y", text: (p) => shorten(p.label), dx: -8, textAnchor: "end", fill: "currentColor" }),
-    ],
-  });
-};

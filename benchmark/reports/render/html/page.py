@@ -1,4 +1,4 @@
-"""The page from the results of tables: what each cell shows, agreement with the published order, mean ranks."""
+"""The page from the results of tables: what each cell shows, agreement with the published order."""
 
 import base64
 import hashlib
@@ -8,14 +8,15 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import resources
+from statistics import fmean
 from typing import Any, NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from benchmark.experiments.spec import Row
 from benchmark.reports.details import cell_name
 from benchmark.reports.notes import full_label
-from benchmark.reports.results import NOT_REACHED, CellResult, TableResults, board
-from benchmark.reports.statistics import mean_agreement, places, ranking
+from benchmark.reports.results import NOT_REACHED, CellResult, TableResults
 from benchmark.reports.tables import Table
 from benchmark.runs.status import RunState
 
@@ -23,7 +24,7 @@ LIBRARIES = ("d3.min.js", "plot.umd.min.js")
 """Of the folder ``vendored``, in the order in which they need each other."""
 
 ENDED = (RunState.DONE, NOT_REACHED)
-VIEWS = ("measured", "published", "difference", "rank")
+VIEWS = ("measured", "published", "difference")
 
 
 class View(NamedTuple):
@@ -32,16 +33,14 @@ class View(NamedTuple):
     cell: CellResult
     name: str
     tint: int
-    rank: int | None
-    published_rank: int | None
 
     @property
-    def sorted_by(self) -> dict[str, float | int | None]:
+    def sorted_by(self) -> dict[str, float | None]:
         """The number by which each view of the table sorts."""
         cell = self.cell
         mean = cell.summary.mean if cell.summary else None
         difference = cell.difference.mean if cell.difference else None
-        return dict(zip(VIEWS, (mean, cell.published_value, difference, self.rank), strict=True))
+        return dict(zip(VIEWS, (mean, cell.published_value, difference), strict=True))
 
     @property
     def seeds(self) -> str:
@@ -64,27 +63,17 @@ class Section:
     command: str
     entries: Sequence[Any] = ()
 
-    @cached_property
-    def rows(self) -> list[tuple[Any, list[View]]]:
-        """(row, its cells), with ranks and differences."""
+    @property
+    def rows(self) -> list[tuple[Row, list[View]]]:
+        """(row, its cells)."""
         spec, cells = self.results.spec, self.results.cells
-        differences = {key: cell.difference.mean for key, cell in cells.items() if cell.difference}
-        largest = max(map(abs, differences.values()), default=0.0) or 1.0
-        views: dict[str, list[View]] = {row.key: [] for row in spec.rows}
-        for column in spec.columns:
-            of_column = {row.key: self.results.cell(row, column) for row in spec.rows}
-            measured = {key: c.summary.mean for key, c in of_column.items() if c.summary and c.complete}
-            printed = {
-                key: c.published_value for key, c in of_column.items() if c.published_value is not None
-            }
-            ranks, published_ranks = (
-                places(means, spec.metric_format.higher_is_better) for means in (measured, printed)
-            )
-            for key, cell in of_column.items():
-                name = cell_name(spec, key, column.key) if cell.runs else ""
-                tint = round(100 * abs(differences.get((key, column.key), 0.0)) / largest)
-                views[key].append(View(cell, name, tint, ranks.get(key), published_ranks.get(key)))
-        return [(row, views[row.key]) for row in spec.rows]
+        sizes = {key: abs(cell.difference.mean) if cell.difference else 0.0 for key, cell in cells.items()}
+        largest = max(sizes.values(), default=0.0) or 1.0
+        views = {}
+        for (row, column), cell in cells.items():
+            name = cell_name(spec, row, column) if cell.runs else ""
+            views[row, column] = View(cell, name, round(100 * sizes[row, column] / largest))
+        return [(row, [views[row.key, column.key] for column in spec.columns]) for row in spec.rows]
 
     @property
     def paper(self) -> str:
@@ -104,24 +93,12 @@ class Section:
         cells = self.results.cells.values()
         return Counter(run.outcome for cell in cells if not cell.column.average_of for run in cell.runs)
 
-    @cached_property
-    def agreement(self) -> tuple[float, float, float, int] | None:
-        """Mean over columns of Kendall's tau with the published order, limits of its interval, number of columns."""
-        pairs = [self.results.beside_published(column) for column in self.results.spec.run_columns]
-        columns = [(measured, published) for measured, published in pairs if len(published) > 1]
-        interval = mean_agreement(columns)
-        return None if interval is None else (*interval, len(columns))
-
-    @cached_property
-    def ranks(self) -> dict[str, Any] | None:
-        """Mean ranks, critical difference and cliques over all columns; None for fewer than two methods."""
-        values, left_out = board(self.results)
-        if values.shape[1] < 2:
-            return None
-        order = ranking(values, draws=0)
-        ranks = [[label, round(rank, 3)] for label, rank in order.table["rank"].items()]
-        return {"ranks": ranks, "critical": round(order.critical, 3), "blocks": order.blocks,
-                "cliques": order.cliques, "apart": order.apart, "left_out": left_out}  # fmt: skip
+    @property
+    def agreement(self) -> tuple[float, int] | None:
+        """Mean over columns of Kendall's tau with the published order, and the number of columns that have one."""
+        found = (self.results.agreement(column) for column in self.results.spec.run_columns)
+        taus = [tau for tau, _ in found if tau is not None]
+        return (fmean(taus), len(taus)) if taus else None
 
 
 def render(
@@ -151,10 +128,9 @@ def render(
     scripts = [(folder / "vendored" / name).read_text() for name in LIBRARIES]
     scripts += [(folder / name).read_text() for name in ("charts.js", "report.js")]
     digests = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in scripts]
-    ranks = {section.table.name: section.ranks for section in sections if section.ranks}
     return environment.get_template("page.html.jinja").render(
         preset=preset, counts=counts, sections=sections, absent=absent, texts=texts, newest=newest, asked=asked,
-        data={**details, "ranks": ranks, "root": root},
+        data={**details, "root": root},
         style=(folder / "style.css").read_text(),
         scripts=scripts,
         policy=" ".join(f"'sha256-{digest}'" for digest in digests),

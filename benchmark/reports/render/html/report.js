@@ -78,16 +78,6 @@ document.addEventListener("click", async (event) => {
   say(event.target.textContent);
 });
 
-/* Mean ranks are drawn when they are first seen. */
-const drawRanks = (figure) => {
-  const ranking = data.ranks[figure.dataset.table];
-  if (figure.childElementCount) return;
-  const left = ranking.left_out.length ? ` Not ranked, as runs are missing: ${ranking.left_out.join(", ")}.` : "";
-  figure.append(rankChart(ranking, figure.clientWidth || 640), element("figcaption", {},
-    `Mean rank over ${ranking.blocks} columns. Bars join methods whose mean ranks differ by less than ${ranking.critical.toFixed(2)}, the critical difference (Nemenyi, 5 %). It tells apart: ${ranking.apart}.${left}`));
-};
-const seen = new IntersectionObserver((entries) => entries.filter((entry) => entry.isIntersecting).forEach((entry) => drawRanks(entry.target)));
-$$("figure.ranks").forEach((figure) => seen.observe(figure));
 /* Captions and notes belong on paper. */
 let opened = [];
 addEventListener("beforeprint", () => {
