@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, overload
 
+from benchmark.config.schema import RunConfig
 from benchmark.errors import ConfigError
+from benchmark.runs.folder import ResultsFolder, RunFolder
+from benchmark.runs.index import RunIndex
+from benchmark.runs.listing import ListedRun, listed
+from benchmark.runs.result_files import read_records
+from benchmark.runs.status import RunState
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from benchmark.commands.tables import MadeTable
-    from benchmark.config.schema import RunConfig
     from benchmark.reports.results import TableResults
     from benchmark.reports.tables import Table as PrintedTable
-    from benchmark.runs.folder import ResultsFolder, RunFolder
-    from benchmark.runs.listing import ListedRun
-    from benchmark.runs.status import RunState
 
 LINES = 60
 """Lines of a log that the error of a failed run shows."""
@@ -75,7 +76,6 @@ class Run:
     def records(self) -> pd.DataFrame:
         """All that it recorded: round, split, group, metric, value. `UserError` unless it has ended."""
         from benchmark.reports.runs import record_frame
-        from benchmark.runs.result_files import read_records
 
         result = self.files.result()
         if result is None:
@@ -124,23 +124,29 @@ class Runs(Sequence[Run]):
 
 @dataclass(frozen=True)
 class Table:
-    """A table that was written. ``printed`` is what its files show."""
+    """A table that was written.
 
-    made: MadeTable
+    Attributes:
+        printed: What its files show.
+        measured: Its cells with their runs; None if an analysis made it.
+    """
+
+    printed: PrintedTable
+    measured: TableResults | None = None
 
     @property
     def name(self) -> str:
         """Stem of its files."""
-        return self.made.printed.name
+        return self.printed.name
 
     @property
     def results(self) -> TableResults:
         """Its cells with their runs. `UserError` if an analysis made it, which has none."""
-        if self.made.results is None:
+        if self.measured is None:
             raise ConfigError(
                 f"table {self.name}: an analysis makes it; expected frame(), as it has no cells."
             )
-        return self.made.results
+        return self.measured
 
     def frame(self) -> pd.DataFrame:
         """One row for each cell: row, column, mean, std, n, published, state; in the unit that the table prints.
@@ -149,9 +155,9 @@ class Table:
         """
         import pandas as pd
 
-        if self.made.results is None:
-            assert self.made.printed.data is not None
-            return self.made.printed.data
+        if self.measured is None:
+            assert self.printed.data is not None
+            return self.printed.data
         return pd.DataFrame(
             {
                 "row": cell.row.key,
@@ -162,7 +168,7 @@ class Table:
                 "published": cell.published_value,
                 "state": cell.state,
             }
-            for cell in self.results.cells.values()
+            for cell in self.measured.cells.values()
         )
 
     def wide(self) -> pd.DataFrame:
@@ -194,18 +200,14 @@ class Tables(list[Table]):
         return self[0].wide()
 
 
-def listed_runs(results: ResultsFolder, configs: Mapping[str, RunConfig]) -> tuple[Run, ...]:
+def listed_runs(results: ResultsFolder, configs: Iterable[RunConfig]) -> tuple[Run, ...]:
     """Runs that have been carried out."""
-    from benchmark.runs.index import RunIndex
-    from benchmark.runs.listing import listed
-
-    return tuple(Run(one, results.run(one.key)) for one in listed(RunIndex(results), configs))
+    found = listed(RunIndex(results), {config.key: config for config in configs})
+    return tuple(Run(one, results.run(one.key)) for one in found)
 
 
 def require_ended(runs: Runs) -> Runs:
     """The runs; `RunFailed` for the first that failed."""
-    from benchmark.runs.status import RunState
-
     for one in runs:
         if one.state is RunState.FAILED:
             message, folder = one.files.last_failure() or ("", one.folder)

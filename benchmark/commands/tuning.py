@@ -37,7 +37,7 @@ QUALITIES = ("accuracy", "micro_f1", "worst_group_accuracy", "balanced_accuracy"
 
 
 class TuneOptions(TableQuery, LaunchOptions):
-    """Options of `tune`."""
+    """Options of `choose_values`."""
 
     method: str = Field(
         "",
@@ -128,7 +128,7 @@ class Search:
         return replace(self, points=points, planned=planned)
 
 
-def tune(options: TuneOptions) -> tuple[int, list[Path]]:
+def choose_values(options: TuneOptions) -> tuple[int, list[Path]]:
     """Run what is missing, choose, print and write; the exit code (1: a cell has no choice), and the files."""
     searches = [_search(spec, options) for spec in _tables(options)]
     index = RunIndex(ResultsFolder(options.results, options.stale).open())

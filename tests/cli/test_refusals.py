@@ -98,6 +98,7 @@ run selection.name=roundrobin | 'roundrobin' 'round_robin'?
 run +method.client.fedprx={} | 'fedprx' 'fedprox'?
 figure name=leaderboard dataset.options.nois=1 | leaderboard, nois: 'noise'?
 table name=leaderboard show=published | show: 'published' leaderboard
+table name=leaderboard show=difference base=own | base: 'own' leaderboard
 data prepare dataset=acevedo dataset.options.size=64 data=nothing | Acevedo-20: got no basophil
 """
 """Mistakes that are found after PyTorch, pandas or matplotlib has been imported."""
