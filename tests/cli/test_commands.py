@@ -14,7 +14,7 @@ from edited_code import Edit, edited  # noqa: F401
 
 from benchmark import paths
 from benchmark.__main__ import main
-from benchmark.cli import COMMANDS, GONE
+from benchmark.cli import COMMANDS
 from benchmark.config.compose import group_names
 
 
@@ -55,11 +55,6 @@ def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]
     shown = capsys.readouterr()
     assert (code, shown.err) == (0, "")
     assert shown.out.startswith(f"usage: python -m benchmark {command.split()[0]} ")
-
-
-@pytest.mark.parametrize("command", GONE)
-def test_commands_of_earlier_versions_name_what_takes_their_place(refusal: Any, command: str) -> None:
-    assert GONE[command] in refusal([command, "paper=fedmr"], command)
 
 
 # Data and partitions -----------------------------------------------------------------------------------------------

@@ -64,8 +64,6 @@ PAIRS: list[tuple[str, list[Mapping[str, Any]]]] = [
     ("dataset=fake +dataset.options.classes=4 +dataset.options={channels:3}",
      [{"dataset": {"name": "fake", "options": {"classes": 4, "channels": 3}}}]),
     ("'paths.data=a b' train.lr=1e-3 train.lr=0.2", [{"paths": {"data": "a b"}, "train": {"lr": 0.2}}]),
-    ("train.batch_size=64 evaluation.batch_size=${train.batch_size}",
-     [{"train": {"batch_size": 64}, "evaluation": {"batch_size": 64}}]),
     ("preset=small dataset=digits_cmnist dataset.train_per_class=50 partition=interaction partition.scale=0.25 "
      "method=fedavgm+fedprox method.server.optimizer.beta=0.9 selection=round_robin train.clients_per_round=9 "
      "evaluation.validation=0.1 precision.amp=true",
