@@ -83,7 +83,7 @@ def test_the_partition_that_is_shown_is_that_of_the_run(cli: Any) -> None:
 
 
 def test_table_from_nothing_to_files(cli: Any, toy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    columns = yaml.safe_load(Path("conf/toy_table1.yaml").read_text())["columns"]
+    columns = yaml.safe_load(Path("conf/table/toy_table1.yaml").read_text())["columns"]
     late = {"key": "late", "label": "Late", "partition": "iid", "presets": ["paper"]}
     toy(presets=["quick", "paper"], columns=[*columns, late])
     assert numbers(cli("status", "seeds=1").out) == {"missing": 4}

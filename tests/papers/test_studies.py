@@ -9,10 +9,15 @@ import pytest
 
 from benchmark.experiments.plan import plan
 from benchmark.experiments.tables import load_spec
-from benchmark.paths import ROOT, VARIABLE
+from benchmark.paths import CONF, ROOT, VARIABLE
 
 STUDIES = ROOT / "results" / "studies"
 TABLES = {path.stem: path for path in STUDIES.glob("*/conf/table/*.yaml")}
+
+
+@pytest.fixture(autouse=True)
+def all_studies(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("benchmark.paths.CONF_FOLDERS", [*STUDIES.glob("*/conf"), CONF])
 
 
 @pytest.mark.parametrize("name", TABLES)
