@@ -29,11 +29,6 @@ def _print_error(line: str) -> None:
 
 def start() -> int:
     """`main` in a process of its own, whatever its standard streams are."""
-    for number in range(3):
-        try:
-            os.fstat(number)
-        except OSError:  # otherwise the next file that is opened would get what is printed
-            os.open(os.devnull, os.O_RDWR)
     if sys.stdout is None:
         _print_error("error: standard output is closed. Redirect it to a file or to /dev/null.")
         return 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from benchmark.commands.launching import (
-    Computed,
     Plans,
     find_analyses,
     in_words,
@@ -81,9 +80,9 @@ def make_tables(options: TableOptions) -> tuple[int, list[Table]]:
     specs = [spec for spec, _ in plans]
     check_show(specs, options.show, options.base)
     computed = find_analyses(options)
-    ranked = dict.fromkeys(RANKED[s.name] for s in specs if s.name in RANKED and options.tuned != "off")
-    computed += [Computed(name) for name in ranked]
-    analyses = [(made.analysis, _options_of(made.analysis, options)) for made in computed]
+    if options.tuned != "off":
+        computed |= {RANKED[spec.name]: None for spec in specs if spec.name in RANKED}
+    analyses = [(name, _options_of(name, options)) for name in computed]
     if options.curves:
         analyses += [
             ("curves", _options_of("curves", options, name=s.name)) for s in specs if not s.metric_format.of
@@ -98,7 +97,7 @@ def make_tables(options: TableOptions) -> tuple[int, list[Table]]:
         except StorageError as error:
             say(f"warning: tables are not written before all seeds have ended: {error}")
 
-    needed = [*plans, *_read_by(computed, options, index)]
+    needed = [*plans, *_read_by(computed.values(), options, index)]
     with run_missing(options, index, needed, seed_ended=seed_ended) as code:
         made, said = _write(plans, options, index)
         for name, of_analysis in analyses if code != 130 else ():
@@ -165,10 +164,10 @@ def _laid_out(results: TableResults, options: TableOptions) -> PrintedTable:
     return replace(table, name=spec.name + "_part" * (spec.is_part and options.out is None))
 
 
-def _read_by(computed: Sequence[Computed], options: TableOptions, index: RunIndex) -> Plans:
-    """The columns of other tables that analyses read."""
+def _read_by(parts: Iterable[tuple[str, str] | None], options: TableOptions, index: RunIndex) -> Plans:
+    """The columns of other tables that analyses read, as of `find_analyses`."""
     plans: list[tuple[TableSpec, Cells]] = []
-    for name, column in (made.runs_of for made in computed if made.runs_of is not None):
+    for name, column in filter(None, parts):
         part = options.model_copy(update={"columns": column})
         plans += plan_tables([spec_called(name)], part, run_settings(index.results, options))
     return plans
