@@ -34,7 +34,7 @@ from benchmark.commands.launching import run_missing, tracker
 from benchmark.commands.options import LaunchOptions, checked
 from benchmark.commands.planning import Needs, PlanOptions, needs_of
 from benchmark.commands.report import ReportOptions, write_report
-from benchmark.commands.results import Files, Run, RunFailed, Runs, Table, Tables, listed_runs, require_ended
+from benchmark.commands.results import Files, RunFailed, Runs, Table, Tables, require_ended
 from benchmark.commands.status import States, states_of
 from benchmark.commands.tables import TableOptions, make_tables
 from benchmark.commands.tuning import TuneOptions, choose_values
@@ -48,7 +48,7 @@ from benchmark.experiments.sweeps import Sweep
 from benchmark.launch.launch import run_here
 from benchmark.runs.folder import ResultsFolder
 from benchmark.runs.index import RunIndex
-from benchmark.runs.listing import as_text, find_runs
+from benchmark.runs.listing import Run, as_text, find_runs, listed
 from benchmark.runs.status import RunState
 from datasets.core.base import Dataset
 from datasets.core.prepare import locate, prepare
@@ -92,7 +92,7 @@ def run(
     outcome = run_here(index, config, progress or (lambda *_: None), wandb)
     if outcome.state is RunState.MISSING:
         raise Stopped(f"{config.key}: {outcome.message}")
-    return require_ended(Runs(listed_runs(index.results, [config]), index.results.root))[0]
+    return require_ended(Runs(listed(RunIndex(index.results), [config.key]), index.results.root))[0]
 
 
 def sweep(
@@ -134,7 +134,7 @@ def sweep(
         printed, where = write_sweep(swept, command or f"benchmark.api.sweep({values!r})", index)
         if code == 130:
             raise Stopped
-        found = listed_runs(index.results, configs)
+        found = listed(RunIndex(index.results), dict.fromkeys(config.key for config in configs))
         return require_ended(Runs(found, index.results.root, printed, where, failed=code != 0))
 
 
@@ -270,8 +270,7 @@ def runs(results: str | Path = "results", **where: Any) -> Runs:
         values = plain if isinstance(plain, list) else [plain]
         conditions[key] = ",".join(one if isinstance(one, str) else as_text(one) for one in values)
     index = RunIndex(folder)
-    fitting = tuple(Run(one, folder.run(one.key)) for one in find_runs(index, conditions))
-    return Runs(fitting, Path(results), problems=tuple(index.problems.values()))
+    return Runs(find_runs(index, conditions), Path(results), problems=tuple(index.problems.values()))
 
 
 def show(

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, overload
 
-from benchmark.config.schema import RunConfig
 from benchmark.errors import ConfigError
-from benchmark.runs.folder import ResultsFolder, RunFolder
-from benchmark.runs.index import RunIndex
-from benchmark.runs.listing import ListedRun, listed
-from benchmark.runs.result_files import read_records
+from benchmark.runs.listing import Run
 from benchmark.runs.status import RunState
 
 if TYPE_CHECKING:
@@ -34,56 +30,6 @@ class RunFailed(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Run:
-    """A run of a results folder."""
-
-    listed: ListedRun
-    files: RunFolder
-
-    @property
-    def key(self) -> str:
-        """Its folder below ``runs`` in the results folder."""
-        return self.listed.key
-
-    @property
-    def folder(self) -> Path:
-        """Its folder."""
-        return self.files.path
-
-    @property
-    def config(self) -> RunConfig:
-        """Its configuration."""
-        return self.listed.config
-
-    @property
-    def state(self) -> RunState:
-        """What became of it: done, diverged, failed, ..."""
-        return self.listed.state
-
-    @property
-    def message(self) -> str:
-        """Why it diverged or failed; empty otherwise."""
-        if self.listed.result is not None:
-            return self.listed.result.message
-        failure = self.files.last_failure()
-        return failure[0] if failure else ""
-
-    @property
-    def final(self) -> dict[str, dict[str, float]]:
-        """Its last evaluation, {split: {metric: value}}. Accuracies are fractions."""
-        return self.listed.result.final if self.listed.result else {}
-
-    def records(self) -> pd.DataFrame:
-        """All that it recorded: round, split, group, metric, value. `UserError` unless it has ended."""
-        from benchmark.reports.runs import record_frame
-
-        result = self.files.result()
-        if result is None:
-            raise ConfigError(f"{self.folder}: the run is not finished.")
-        return record_frame(read_records(self.folder, result))
-
-
-@dataclass(frozen=True)
 class Runs(Sequence[Run]):
     """Runs of one results folder.
 
@@ -96,7 +42,7 @@ class Runs(Sequence[Run]):
         failed: Whether some of a sweep have not ended.
     """
 
-    runs: tuple[Run, ...]
+    runs: Sequence[Run]
     results: Path
     table: PrintedTable | None = None
     files: str = ""
@@ -119,7 +65,7 @@ class Runs(Sequence[Run]):
         """One row for each run: the settings that differ, state, last round, final metrics, seconds, folder."""
         from benchmark.reports.runs import run_frame
 
-        return run_frame([run.listed for run in self.runs], self.results)
+        return run_frame(self.runs, self.results)
 
 
 @dataclass(frozen=True)
@@ -198,12 +144,6 @@ class Tables(list[Table]):
     def wide(self) -> pd.DataFrame:
         """`Table.wide` of the first table."""
         return self[0].wide()
-
-
-def listed_runs(results: ResultsFolder, configs: Iterable[RunConfig]) -> tuple[Run, ...]:
-    """Runs that have been carried out."""
-    found = listed(RunIndex(results), {config.key: config for config in configs})
-    return tuple(Run(one, results.run(one.key)) for one in found)
 
 
 def require_ended(runs: Runs) -> Runs:

@@ -11,10 +11,7 @@ from benchmark.config.files import read_yaml
 from benchmark.config.merge import merge
 from benchmark.errors import ConfigError, usable, validate, wrong
 from benchmark.experiments.spec import Row, TableSpec, fits
-from benchmark.paths import CONF, conf_file, conf_files
-
-TABLE_FOLDER = CONF / "table"
-"""The tables of this checkout."""
+from benchmark.paths import conf_file, conf_files
 
 
 class NoTable(ConfigError):

@@ -13,20 +13,20 @@ from command_line import own_conf
 from benchmark.errors import ConfigError
 from benchmark.experiments.metrics import WhichRound
 from benchmark.experiments.spec import TableSpec
-from benchmark.experiments.tables import TABLE_FOLDER, _with_rows, find_specs, load_spec
+from benchmark.experiments.tables import _with_rows, find_specs, load_spec
 from benchmark.papers.registry import PAPER_TABLES, find
-from benchmark.paths import PUBLISHED
+from benchmark.paths import CONF, PUBLISHED
 from benchmark.reports.layout import as_table
 from benchmark.reports.published import published_cells
 from benchmark.reports.render import markdown
 from benchmark.reports.results import Cell, build_results
 
-NAMES = sorted(path.stem for path in TABLE_FOLDER.glob("[!_]*.yaml"))
+NAMES = sorted(path.stem for path in (CONF / "table").glob("[!_]*.yaml"))
 
 
 @cache
 def spec_of(name: str) -> TableSpec:
-    return load_spec(TABLE_FOLDER / f"{name}.yaml")
+    return load_spec(CONF / "table" / f"{name}.yaml")
 
 
 def test_a_pattern_stands_for_the_tables_of_papers() -> None:
