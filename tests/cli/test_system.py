@@ -1,6 +1,5 @@
 """What the operating system refuses ends in one message, and nothing of a killed command stays."""
 
-import errno
 import os
 import subprocess
 import sys
@@ -107,11 +106,6 @@ def test_too_little_memory(error: BaseException, explained: bool) -> None:
 )
 def test_a_gpu_without_memory(error: BaseException, expected: bool) -> None:
     assert no_gpu_memory(error) == expected
-
-
-def test_a_file_of_a_server_that_is_gone() -> None:
-    said = "'x' cannot be used (Stale file handle)."
-    assert explain(OSError(errno.ESTALE, "Stale file handle", "x")) == said
 
 
 def test_control_characters_do_not_reach_the_terminal(cli: Any) -> None:

@@ -18,7 +18,6 @@ import datasets
 import partitions.core.registry
 from benchmark.config import schema
 from benchmark.config.compose import CHOICES, compose, group_names, load_group, resolve
-from benchmark.config.files import load_yaml
 from benchmark.config.merge import merge
 from benchmark.config.schedules import learning_rate
 from benchmark.config.schema import GROUPS, RunConfig
@@ -228,9 +227,3 @@ def test_all_mistakes_come_at_once() -> None:
 def test_learning_rates_over_rounds(schedule: dict[str, Any], rates: list[float]) -> None:
     rate = learning_rate(0.8, 4, schedule)
     assert [rate(t) for t in range(5)] == pytest.approx(rates, abs=1e-15)
-
-
-def test_a_key_that_is_there_twice() -> None:
-    for text in ("a: 1\na: 2", "b: {a: 1, a: 2}"):
-        with pytest.raises(yaml.YAMLError, match=r"line [12]: the key 'a' is given twice"):
-            load_yaml(text)

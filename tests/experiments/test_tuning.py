@@ -1,6 +1,5 @@
 """Grids, the choice among their points, the file of chosen values, and what a plan makes of it."""
 
-import math
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,6 @@ from benchmark.experiments.tuning import (
     TunedFolder,
     TunedTable,
     load_grid,
-    mean_of_all,
     next_trials,
     rate_at,
     single_changes,
@@ -107,19 +105,6 @@ def test_grids_that_cannot_be(grid_file: Path, text: str, said: str) -> None:
     with pytest.raises(ConfigError) as error:
         load_grid("fedprox")
     assert f"grid file {grid_file}" in str(error.value) and said in str(error.value)
-
-
-def test_a_point_that_diverged_in_one_seed_has_no_mean() -> None:
-    """The mean of the seeds that are left would favour a value that only sometimes works."""
-    for bad in (None, math.nan, math.inf):
-        assert mean_of_all([0.9, bad]) == (None, 1)
-
-
-def test_the_edges_of_a_grid() -> None:
-    """The smallest and the largest of three numbers; not of two, and not of words."""
-    points = [Point(values={MU: mu, "a": a, "b": "x"}) for mu in (0.1, 1, 10) for a in (1, 2)]
-    assert tuning.at_edge(points, {MU: 10, "a": 1, "b": "x"}) == (MU,)
-    assert tuning.at_edge(points, {MU: 1, "a": 1, "b": "x"}) == ()
 
 
 def test_what_is_written_is_read_again(tmp_path: Path) -> None:
