@@ -28,7 +28,11 @@ USAGE = "\n".join(
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run one command; its exit code. `benchmark.__main__.main` lists them."""
+    """Run one command; its exit code.
+
+    0, 1 (a run failed), 2 (user's mistake, or something that the system refuses), 130 (stopped) or 141 (nobody reads
+    the output).
+    """
     try:
         try:
             return _dispatch(argv)
@@ -37,6 +41,9 @@ def main(argv: Sequence[str]) -> int:
     except Stopped as stopped:
         if str(stopped):
             print(stopped)
+        return 130
+    except KeyboardInterrupt:
+        _print_error("stopped")
         return 130
     except UserError as error:
         _print_error(f"error: {error}")

@@ -6,7 +6,6 @@ what follows from them (`benchmark.experiments.tuning.next_trials`).
 """
 
 import math
-import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,7 +19,7 @@ from benchmark.commands.options import LaunchOptions
 from benchmark.errors import ConfigError, wrong
 from benchmark.experiments import tuning
 from benchmark.experiments.plan import Cells, TunedValues, plan
-from benchmark.experiments.selection import TableQuery, find_tables, option_words, select
+from benchmark.experiments.selection import TableQuery, find_tables, select
 from benchmark.experiments.spec import TableSpec
 from benchmark.experiments.tuning import CellKey, Point, TunedCell, TunedFolder, Values
 from benchmark.paths import conf_file
@@ -33,6 +32,10 @@ SPLIT = 0.1
 
 QUALITIES = ("accuracy", "micro_f1", "worst_group_accuracy", "balanced_accuracy", "loss")
 """Metrics that are recorded on the validation split and measure quality."""
+
+
+NOTED = "name paper table rows columns preset method trials validation seeds".split()
+"""Options of the command that is written beside the chosen values, which repeats the search."""
 
 
 class TuneOptions(TableQuery, LaunchOptions):
@@ -72,14 +75,6 @@ class TuneOptions(TableQuery, LaunchOptions):
                 "dataset.options: values that are chosen with other options would go into tables without them. "
                 "Set out=FOLDER, and tuned=FOLDER for the table."
             )
-
-    @property
-    def noted(self) -> str:
-        """The command that repeats the search, as it is written beside the values."""
-        kept = set("name paper table rows columns preset method trials validation seeds".split())
-        given = self.model_dump(mode="json", exclude_defaults=True, include=kept)
-        words = [shlex.quote(f"{key}={value}") for key, value in given.items()]
-        return " ".join(["python -m benchmark tune", *words, *option_words(self.dataset_options)])
 
 
 @dataclass(frozen=True)
@@ -257,7 +252,7 @@ def _tuned(search: Search, key: CellKey, points: Sequence[Point], number: int, i
         which_round=search.spec.which_round[search.options.preset],
         split=search.split(key),
         seeds=search.options.seeds,
-        command=search.options.noted,
+        command=search.options.command("tune", NOTED),
         commit=", ".join(sorted(commits)),
         at_edge=() if search.options.trials else tuning.at_edge(points, points[number].values),
         grid=tuple(points),

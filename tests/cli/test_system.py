@@ -35,26 +35,6 @@ def test_one_message(line: str, said: str, root: Path) -> None:
     assert said in done.stderr
 
 
-STOPPED = """
-import sys
-class Stop:
-    def find_spec(self, name, path=None, target=None):
-        if name == sys.argv[1]:
-            sys.meta_path.remove(self)
-            raise KeyboardInterrupt
-sys.meta_path.insert(0, Stop())
-from benchmark.__main__ import main
-sys.exit(main(["list", "methods"]))
-"""
-
-
-@pytest.mark.parametrize("module", ["benchmark.errors", "pydantic", "benchmark.cli.look", "yaml"])
-def test_stopped_during_the_first_imports(root: Path, module: str) -> None:
-    command = [sys.executable, "-c", STOPPED, module]
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (130, "", "stopped\n")
-
-
 def test_nobody_reads_the_output(root: Path) -> None:
     """As after `| head -1`."""
     reader, writer = os.pipe()
