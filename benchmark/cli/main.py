@@ -3,7 +3,6 @@
 import contextlib
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from benchmark import paths
 from benchmark.cli import COMMANDS, GROUPS
@@ -68,23 +67,7 @@ def _dispatch(argv: Sequence[str]) -> int:
     if name not in COMMANDS:
         raise ConfigError(wrong("command", name, f"one of: {', '.join(COMMANDS)}", known=COMMANDS))
     paths.require_usable()
-    return COMMANDS[name].main(_without_config_dir(argv[1:]))
-
-
-def _without_config_dir(argv: Sequence[str]) -> list[str]:
-    """Words of a command without ``--config-dir DIR``, which is searched for configuration files as well."""
-    rest = list(argv)
-    for place, word in enumerate(argv):
-        option, equals, folder = word.partition("=")
-        if option == "--config-dir":
-            path = Path(folder if equals else "".join(argv[place + 1 : place + 2]))
-            if not path.is_dir() or not path.name:
-                raise ConfigError(wrong("--config-dir", str(path), "a folder like conf/"))
-            if path.resolve() not in paths.CONF_FOLDERS:
-                paths.CONF_FOLDERS.insert(0, path.resolve())
-            del rest[place : place + (1 if equals else 2)]
-            break
-    return rest
+    return COMMANDS[name].main(list(argv[1:]))
 
 
 def _print_error(line: str) -> None:

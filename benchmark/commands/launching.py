@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import shlex
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -145,7 +144,9 @@ def run_missing(
     yield code
     launch.move_others(index, runs.keys() & index.problems.keys())  # only reading the records has shown it
     if code == 130:
-        _say_stopped(index, runs)
+        ended, command = sum(map(index.has_ended, runs)), ["python", "-m", "benchmark", *sys.argv[1:]]
+        what = f"{ended} of {len(runs)} runs have ended. This goes on: {shlex.join(command)}"
+        print(f"stopped: {what}", file=sys.stderr)
 
 
 def _carry_out(options: LaunchOptions, following: Following, wandb: Wandb | None) -> int:
@@ -161,17 +162,3 @@ def _carry_out(options: LaunchOptions, following: Following, wandb: Wandb | None
 
 def _missing(index: RunIndex, runs: Mapping[str, RunConfig]) -> list[RunConfig]:
     return [run for key, run in runs.items() if not index.has_ended(key)]
-
-
-def _say_stopped(index: RunIndex, keys: Collection[str]) -> None:
-    ended = sum(map(index.has_ended, keys))
-    print(
-        f"stopped: {ended} of {len(keys)} runs have ended. This goes on: {_this_command()}", file=sys.stderr
-    )
-
-
-def _this_command() -> str:
-    """The command that was given, with the interpreter as it is found from this folder."""
-    python = os.path.relpath(sys.executable)
-    python = sys.executable if python.startswith("..") else python
-    return shlex.join([python, "-m", "benchmark", *sys.argv[1:]])

@@ -224,18 +224,10 @@ def test_a_table_that_an_analysis_makes(cli: Any) -> None:
 # Where things are looked for ---------------------------------------------------------------------------------------
 
 
-def test_a_folder_of_configuration_files_alone(
-    cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    conf = str(shutil.copytree(paths.ROOT / "docs/template/conf", tmp_path / "conf"))
-    for words in (["--config-dir", conf], [f"--config-dir={conf}"]):
-        monkeypatch.setattr(paths, "CONF_FOLDERS", [paths.CONF])
-        done = cli("run", *words, "method=logit_squeezing", "--cfg", "job")
-        assert done.code == 0 and "lam: 0.01" in done.out, done.err
-    again = cli("run", "--config-dir", conf, "method=logit_squeezing", "--cfg", "job")
-    assert again.code == 0 and len(paths.CONF_FOLDERS) == 2, "the folder is no second place"
-    assert "expected a folder like conf/" in cli("run", "--config-dir", "nowhere").err
-    file = shutil.copyfile(paths.CONF / "method/fedprox.yaml", f"{conf}/method/fedprox.yaml")
+def test_a_file_that_two_repositories_have(cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    conf = shutil.copytree(paths.ROOT / "docs/template/conf", tmp_path / "conf")
+    monkeypatch.setattr(paths, "CONF_FOLDERS", [conf, paths.CONF])
+    file = shutil.copyfile(paths.CONF / "method/fedprox.yaml", conf / "method/fedprox.yaml")
     assert f"fedprox.yaml is there twice: {file} and" in cli("run", "method=fedprox").err
 
 
