@@ -1,41 +1,16 @@
 """Command line: ``python -m benchmark COMMAND ...``. A user's mistake is one message and exit code 2."""
 
-import contextlib
 import io
 import os
 import sys
-from collections.abc import Sequence
 
-
-def main(argv: Sequence[str]) -> int:
-    """Run one command; its exit code.
-
-    0, 1 (a run failed), 2 (user's mistake, or something that the system refuses), 130 (stopped) or 141 (nobody reads
-    the output).
-    """
-    try:
-        from benchmark.cli.main import main as run_command  # the first imports can be stopped as well
-
-        return run_command(argv)
-    except KeyboardInterrupt:
-        _print_error("stopped")
-        return 130
-
-
-def _print_error(line: str) -> None:
-    with contextlib.suppress(OSError):  # the terminal may be closed
-        print(line, file=sys.stderr, flush=True)
+from benchmark.cli.main import main
 
 
 def start() -> int:
     """`main` in a process of its own, whatever its standard streams are."""
-    for number in range(3):
-        try:
-            os.fstat(number)
-        except OSError:  # otherwise the next file that is opened would get what is printed
-            os.open(os.devnull, os.O_RDWR)
     if sys.stdout is None:
-        _print_error("error: standard output is closed. Redirect it to a file or to /dev/null.")
+        print("error: standard output is closed. Redirect it to a file or to /dev/null.", file=sys.stderr)
         return 2
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):

@@ -26,29 +26,35 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from benchmark.paths import require_usable
 
-require_usable()
+require_usable()  # before the packages below are imported, which must be ours
 
-# Behind the check that the packages below are ours.
-from benchmark.commands.results import (  # noqa: E402
-    Files,
-    Run,
-    RunFailed,
-    Runs,
-    Table,
-    Tables,
-    listed_runs,
-    require_ended,
-)  # fmt: skip
-from benchmark.config.merge import flat  # noqa: E402
-from benchmark.errors import Stopped, UserError  # noqa: E402
+from benchmark.commands.export import ExportOptions, WandbOptions, export_weights, send_runs
+from benchmark.commands.figures import FigureOptions, make_figures
+from benchmark.commands.launching import run_missing, tracker
+from benchmark.commands.options import LaunchOptions, checked
+from benchmark.commands.planning import Needs, PlanOptions, needs_of
+from benchmark.commands.report import ReportOptions, write_report
+from benchmark.commands.results import Files, RunFailed, Runs, Table, Tables, require_ended
+from benchmark.commands.status import States, states_of
+from benchmark.commands.tables import TableOptions, make_tables
+from benchmark.commands.tuning import TuneOptions, choose_values
+from benchmark.config.compose import configured, load_group, resolve
+from benchmark.config.merge import flat
+from benchmark.errors import ConfigError, Stopped, UserError
+from benchmark.experiments.metrics import Show
+from benchmark.experiments.plan import PlannedCell, check_run
+from benchmark.experiments.selection import ShowOptions, TableQuery, find_cell
+from benchmark.experiments.sweeps import Sweep
+from benchmark.launch.launch import run_here
+from benchmark.runs.folder import ResultsFolder
+from benchmark.runs.index import RunIndex
+from benchmark.runs.listing import Run, as_text, find_runs, listed
+from benchmark.runs.status import RunState
+from datasets.core.base import Dataset
+from datasets.core.prepare import locate, prepare
 
 if TYPE_CHECKING:
-    from benchmark.commands.planning import Needs
-    from benchmark.commands.status import States
-    from benchmark.experiments.metrics import Show
-    from benchmark.experiments.plan import PlannedCell
     from benchmark.runs.execute import Progress
-    from datasets.core.base import Dataset
 
 __all__ = [
     "Files", "Run", "RunFailed", "Runs", "Table", "Tables", "UserError", "data", "export", "export_wandb", "figure",
@@ -78,19 +84,15 @@ def run(
 
     Raises `RunFailed` if the run ended with an error.
     """
-    from benchmark.commands.options import LaunchOptions, checked
-    from benchmark.commands.runs import carry_out
-    from benchmark.config.compose import configured, resolve
-    from benchmark.runs.folder import ResultsFolder
-    from benchmark.runs.status import RunState
-
-    options = checked(LaunchOptions, {"tracking": tracking, "tracking_settings": tracking_settings or {}})
+    options = checked(LaunchOptions, {"tracking": tracking, "tracking_settings": tracking_settings})
     config = resolve(configured(_settings(settings, groups)))
-    results = ResultsFolder(Path(config.paths.results), config.runtime.stale)
-    outcome = carry_out(options, config, progress or (lambda *_: None))
+    check_run(config)
+    index = RunIndex(ResultsFolder(Path(config.paths.results), config.runtime.stale).open())
+    wandb = tracker(options, index.results.root)
+    outcome = run_here(index, config, progress or (lambda *_: None), wandb)
     if outcome.state is RunState.MISSING:
         raise Stopped(f"{config.key}: {outcome.message}")
-    return require_ended(Runs(listed_runs(results, {config.key: config}), results.root))[0]
+    return require_ended(Runs(listed(RunIndex(index.results), [config.key]), index.results.root))[0]
 
 
 def sweep(
@@ -113,23 +115,26 @@ def sweep(
 
     Raises `RunFailed` if a run ended with an error. The others have been carried out.
     """
-    from benchmark.commands.options import LaunchOptions, checked
-    from benchmark.commands.runs import sweep_missing
-    from benchmark.experiments.sweeps import Sweep
-
-    options = checked(LaunchOptions, {
-        "launcher": launcher, "launcher_settings": launcher_settings or {}, "workers": workers, "verbose": verbose,
-        "tracking": tracking, "tracking_settings": tracking_settings or {},
-    })  # fmt: skip
     values = _settings(axes, groups)
     swept = Sweep.of({key: value if isinstance(value, list) else [value] for key, value in values.items()})
-    with sweep_missing(options, swept) as (index, code):
+    configs = [run.config for run in swept.runs]
+    paths, runtime = configs[0].paths, configs[0].runtime
+    if any((config.paths, config.runtime) != (paths, runtime) for config in configs):
+        raise ConfigError("run: paths and runtime are the same for all runs of a sweep; give each one value.")
+    options = checked(LaunchOptions, {
+        "launcher": launcher, "launcher_settings": launcher_settings, "workers": workers, "verbose": verbose,
+        "tracking": tracking, "tracking_settings": tracking_settings,
+        "threads": runtime.threads, "device": runtime.device,
+    })  # fmt: skip
+    index = RunIndex(ResultsFolder(Path(paths.results), runtime.stale).open())
+    names = {run.config.key: run.name for run in swept.runs}
+    with run_missing(options, index, [swept.table()], names=names) as code:
         from benchmark.reports.sweeps import write_sweep
 
         printed, where = write_sweep(swept, command or f"benchmark.api.sweep({values!r})", index)
         if code == 130:
             raise Stopped
-        found = listed_runs(index.results, {run.config.key: run.config for run in swept.runs})
+        found = listed(RunIndex(index.results), dict.fromkeys(config.key for config in configs))
         return require_ended(Runs(found, index.results.root, printed, where, failed=code != 0))
 
 
@@ -137,7 +142,7 @@ def table(
     name: str | None = None, preset: str = "quick", *, paper: str | None = None, table: int | None = None,
     rows: str | None = None, columns: str | None = None, seeds: int | None = None, tuned: str | None = None,
     show: Show = "both", base: str | None = None, curves: bool = False, freeze: str | None = None,
-    out: str | Path | None = None, values: str | Path | None = None, results: str | Path = "results",
+    out: str | Path | None = None, results: str | Path = "results",
     stale: Stale = "rerun", dataset_options: Options = None, data: str | Path | None = None,
     launcher: str = "local", launcher_settings: Options = None, workers: int | None = None,
     threads: int | None = None, device: str = "auto", cuda_graphs: bool | None = None, verbose: bool = False,
@@ -159,7 +164,6 @@ def table(
         curves: Also write how runs come on over their rounds.
         freeze: Date of the leaderboard's version that is written.
         out: Folder of the tables.
-        values: Folder of written tables whose numbers take the place of runs.
         results: The results folder.
         stale: Whether finished runs of a method whose code has changed are carried out again.
         dataset_options: Options of the data set of every cell.
@@ -174,18 +178,14 @@ def table(
         tracking: As of `run`.
         tracking_settings: As of `run`.
     """
-    given = _given(locals())
-    from benchmark.commands.options import checked
-    from benchmark.commands.tables import TableOptions, make_tables
-
-    code, made = make_tables(checked(TableOptions, given))
-    return _made(code, Tables(map(Table, made)))
+    code, made = make_tables(checked(TableOptions, locals()))
+    return _made(code, Tables(made))
 
 
 def figure(
     name: str | None = None, preset: str = "quick", *, paper: str | None = None, figure: int | None = None,
     seeds: int | None = None, tuned: str | None = None, out: str | Path | None = None,
-    values: str | Path | None = None, results: str | Path = "results", stale: Stale = "rerun",
+    results: str | Path = "results", stale: Stale = "rerun",
     dataset_options: Options = None, data: str | Path | None = None,
     launcher: str = "local", launcher_settings: Options = None, workers: int | None = None,
     threads: int | None = None, device: str = "auto", cuda_graphs: bool | None = None, verbose: bool = False,
@@ -196,11 +196,7 @@ def figure(
     A figure of which no run is done is left out. If a run failed, figures show the others. ``name`` is a file of
     ``conf/figure``; without it ``paper`` and ``figure``, the number in it, choose. The other options are as of `table`.
     """
-    given = _given(locals())
-    from benchmark.commands.figures import FigureOptions, make_figures
-    from benchmark.commands.options import checked
-
-    code, drawn = make_figures(checked(FigureOptions, given))
+    code, drawn = make_figures(checked(FigureOptions, locals()))
     return _made(code, Files(drawn))
 
 
@@ -220,11 +216,7 @@ def tune(
     client's training data that is held out; if left out, the cell's own, or 0.1. The other options are as of `table`.
     Cells whose runs failed or all diverged have no choice, which is printed.
     """
-    given = _given(locals())
-    from benchmark.commands import tuning
-    from benchmark.commands.options import checked
-
-    code, written = tuning.tune(checked(tuning.TuneOptions, given))
+    code, written = choose_values(checked(TuneOptions, locals()))
     return _made(code, Files(written))
 
 
@@ -235,13 +227,7 @@ def report(
     dataset_options: Options = None,
 ) -> Path:  # fmt: skip
     """Write all tables of the results folder as one page for the browser; its path. Options as of `table`."""
-    given = _given(locals())
-    from benchmark.commands.options import checked
-    from benchmark.commands.report import ReportOptions, write_report
-    from benchmark.runs.folder import ResultsFolder
-    from benchmark.runs.index import RunIndex
-
-    options = checked(ReportOptions, given)
+    options = checked(ReportOptions, locals())
     index = RunIndex(ResultsFolder(options.results, options.stale).existing())
     return write_report(options, index, options.out)
 
@@ -260,11 +246,7 @@ def plan(
     ``timing``: whether a round of each kind of run is measured here, if it has not been yet. The other options are as
     of `table`.
     """
-    given = _given(locals())
-    from benchmark.commands.options import checked
-    from benchmark.commands.planning import PlanOptions, needs_of
-
-    return needs_of(checked(PlanOptions, given))
+    return needs_of(checked(PlanOptions, locals()))
 
 
 def status(
@@ -273,12 +255,7 @@ def status(
     results: str | Path = "results", stale: Stale = "rerun", dataset_options: Options = None,
 ) -> States:  # fmt: skip
     """How many runs of tables are done, running, failed or missing. Options as of `table`."""
-    given = _given(locals())
-    from benchmark.commands.options import checked
-    from benchmark.commands.status import states_of
-    from benchmark.experiments.selection import TableQuery
-
-    return states_of(checked(TableQuery, given))
+    return states_of(checked(TableQuery, locals()))
 
 
 def runs(results: str | Path = "results", **where: Any) -> Runs:
@@ -286,10 +263,6 @@ def runs(results: str | Path = "results", **where: Any) -> Runs:
 
     A value is a text with patterns as of the command (``method="fed*"``), or a list of values.
     """
-    from benchmark.runs.folder import ResultsFolder
-    from benchmark.runs.index import RunIndex
-    from benchmark.runs.listing import as_text, find_runs
-
     folder = ResultsFolder(Path(results)).existing()
     conditions = {}
     for key, value in flat(where):
@@ -297,8 +270,7 @@ def runs(results: str | Path = "results", **where: Any) -> Runs:
         values = plain if isinstance(plain, list) else [plain]
         conditions[key] = ",".join(one if isinstance(one, str) else as_text(one) for one in values)
     index = RunIndex(folder)
-    fitting = tuple(Run(one, folder.run(one.key)) for one in find_runs(index, conditions))
-    return Runs(fitting, Path(results), problems=tuple(index.problems.values()))
+    return Runs(find_runs(index, conditions), Path(results), problems=tuple(index.problems.values()))
 
 
 def show(
@@ -307,11 +279,7 @@ def show(
     results: str | Path = "results", stale: Stale = "rerun", dataset_options: Options = None,
 ) -> PlannedCell:  # fmt: skip
     """One cell of a table: its runs, and the layers that set their settings. Options as of `table`."""
-    given = _given(locals())
-    from benchmark.commands.options import checked
-    from benchmark.experiments.selection import ShowOptions, find_cell
-
-    return find_cell(checked(ShowOptions, given))
+    return find_cell(checked(ShowOptions, locals()))
 
 
 # Prepare ---------------------------------------------------------------------------------------------------------
@@ -328,9 +296,6 @@ def data(
         data: Folder of raw files; None: FEDTABLES_DATA, else ``data/``.
         cache: Folder of prepared arrays; None: FEDTABLES_CACHE, else ``.cache/datasets``.
     """
-    from benchmark.config.compose import load_group
-    from datasets.core.prepare import locate, prepare
-
     node, folders = load_group("dataset", dataset), [Path(path) if path else None for path in (data, cache)]
     return prepare(locate(node["name"], {**node["options"], **(dataset_options or {})}, *folders))
 
@@ -344,30 +309,14 @@ def export(run: str, name: str, *, out: str | Path | None = None, results: str |
         out: Folder of the file; None: that of all weights.
         results: The results folder.
     """
-    given = _given(locals())
-    from benchmark.commands.export import ExportOptions, export_weights
-    from benchmark.commands.options import checked
-
-    return export_weights(checked(ExportOptions, given))
+    return export_weights(checked(ExportOptions, locals()))
 
 
 def export_wandb(
-    *,
-    results: str | Path = "results",
-    tracking: str | None = None,
-    tracking_settings: Options = None,
-) -> tuple[int, bool]:
+    *, results: str | Path = "results", tracking: str | None = None, tracking_settings: Options = None,
+) -> tuple[int, bool]:  # fmt: skip
     """Send what is missing of finished runs to W&B: how many were sent, and whether W&B cannot be used."""
-    given = _given(locals())
-    from benchmark.commands.export import WandbOptions, send_runs
-    from benchmark.commands.options import checked
-
-    return send_runs(checked(WandbOptions, given))
-
-
-def _given(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of a call that were given. Those that are None have the default of the option."""
-    return {key: value for key, value in arguments.items() if value is not None}
+    return send_runs(checked(WandbOptions, locals()))
 
 
 def _made(code: int, made: Made) -> Made:

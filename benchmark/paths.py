@@ -29,7 +29,7 @@ REPOSITORIES = [
 ROOTS = [*(folder for folder in REPOSITORIES if folder != ROOT), ROOT]
 
 CONF_FOLDERS = [root / "conf" for root in ROOTS]
-"""Folders of configuration files. ``--config-dir`` adds one."""
+"""Folders of configuration files."""
 
 CONF = ROOT / "conf"
 PUBLISHED = ROOT / "results" / "published"

@@ -8,7 +8,6 @@ import errno
 import os
 import platform
 import re
-import resource
 import secrets
 import shutil
 import threading
@@ -16,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from benchmark.errors import shorten, wrong
+from benchmark.errors import shorten
 
 PARENT_SECONDS = 0.5
 """Time between two looks whether the parent of a process lives."""
@@ -24,7 +23,10 @@ PARENT_SECONDS = 0.5
 _NO_GPU_MEMORY = re.compile("CUDA error: out of memory|CU(BLAS|DNN)_STATUS_ALLOC_FAILED")
 """What CUDA's libraries say beside torch's own class of error."""
 
-_REFUSED = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.EROFS, errno.EACCES, errno.EPERM)
+_REFUSED = (
+    errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.EROFS, errno.EACCES, errno.EPERM, errno.EMFILE,
+    errno.ENFILE, errno.ENAMETOOLONG,
+)  # fmt: skip
 
 _NO_MEMORY = re.compile(
     "allocate memory|not enough memory|bad_alloc|failed to map segment|can't start new thread", re.IGNORECASE
@@ -47,20 +49,11 @@ def explain(error: BaseException, what: str = "a file") -> str | None:
 
     ``what``: what could not be written, if the error does not say it.
     """
-    number = error.errno if isinstance(error, OSError) else None
-    if isinstance(error, MemoryError) or number == errno.ENOMEM:
+    if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
         return NO_MEMORY
-    if isinstance(error, OSError):
-        if number in (errno.EMFILE, errno.ENFILE):
-            limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-            return wrong("limit of open files", limit, "a higher one", where="with `ulimit -n NUMBER`")
-        if number == errno.ENAMETOOLONG:
-            expected = "names of at most 255 bytes and paths of at most 4095"
-            return wrong("path", error.filename, expected, where="to a shorter one (results=..., data=...)")
-        if number in _REFUSED:
-            what = what if error.filename is None else shorten(os.fsdecode(error.filename))
-            return f"{what} cannot be used ({error.strerror})."
-        return None
+    if isinstance(error, OSError) and error.errno in _REFUSED:
+        what = what if error.filename is None else shorten(os.fsdecode(error.filename))
+        return f"{what} cannot be used ({error.strerror})."
     hidden = isinstance(error, RuntimeError | ImportError) and _NO_MEMORY.search(str(error))
     return NO_MEMORY if hidden else None
 
@@ -104,12 +97,6 @@ def replacing(path: Path) -> Iterator[Path]:
         yield beside
         beside.replace(path)
     finally:
-        _remove(beside)
-
-
-def _remove(path: Path) -> None:
-    with contextlib.suppress(OSError):
-        if path.is_dir():
-            shutil.rmtree(path)
-        else:
-            path.unlink(missing_ok=True)
+        shutil.rmtree(beside, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            beside.unlink()

@@ -11,9 +11,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from benchmark import code
+from benchmark.config.files import FileModel
 from benchmark.config.schema import RunConfig
 from benchmark.engine.records import Record
 from benchmark.runs.folder import RunFolder
@@ -22,10 +23,8 @@ from benchmark.runs.status import Result, RunState
 from benchmark.runs.tracker import TRACKED, Tracker
 
 
-class TrackingSettings(BaseModel):
+class TrackingSettings(FileModel):
     """What is sent to W&B. A file of ``conf/tracking`` states what differs from these defaults."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: Literal["off", "wandb"] = "off"
     mode: Literal["online", "offline", "disabled"] | None = Field(

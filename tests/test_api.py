@@ -100,8 +100,8 @@ def test_a_run_that_fails_raises_with_the_end_of_its_log(monkeypatch: pytest.Mon
 
 
 def test_a_call_that_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("benchmark.commands.runs.carry_out", lambda *_: RunResult(RunState.MISSING))
-    monkeypatch.setattr("benchmark.commands.tables.make_tables", lambda _: (130, []))
+    monkeypatch.setattr("benchmark.api.run_here", lambda *_: RunResult(RunState.MISSING))
+    monkeypatch.setattr("benchmark.api.make_tables", lambda _: (130, []))
     for call in (lambda: api.run(**TINY), lambda: api.table("fedmr_table1")):
         with pytest.raises(KeyboardInterrupt):
             call()

@@ -1,7 +1,6 @@
 """``python -m benchmark data``: which data sets there are, prepare them, count their images, show their clients."""
 
 import shlex
-import shutil
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -78,7 +77,7 @@ def print_list(root: Path | None, cache: Path | None) -> None:
         except DataError:
             state = "by conf/dataset"  # it has options without a default
         table.add_row(name, state, describe(name))
-    _print_table(table)
+    TextConsole().print(table)
     place = locate("digits", None, root, cache)
     print(f"raw data: {place.root}\nprepared: {place.folder.parent}")
 
@@ -130,7 +129,7 @@ def _print_counts(data: Dataset) -> None:
         table.add_column(part, justify="right", footer=f"{counts[part].total():,}")
     for cell in product(*(labels or ("",) for labels in kinds.values())):
         table.add_row(*(name for name in cell if name), *(f"{counts[part][cell]:,}" for part in PARTS))
-    _print_table(table)
+    TextConsole().print(table)
     differ = []
     for part, label, group, images in data.expected:
         there = data.count(part, label, group)
@@ -151,8 +150,3 @@ def _counts(split: Split, names: Iterable[Sequence[str]]) -> Counter[tuple[str, 
     for values, labels in zip((split.labels, split.attributes, split.sources), names, strict=True):
         columns.append([""] * len(split) if values is None else [labels[index] for index in values])
     return Counter(zip(*columns, strict=True))
-
-
-def _print_table(table: Table) -> None:
-    width = max(shutil.get_terminal_size((110, 24)).columns, 60)
-    TextConsole(width).print(table)

@@ -1,6 +1,5 @@
 """The commands that look at what there is, and `export`."""
 
-import math
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -8,7 +7,6 @@ from typing import Literal
 
 import yaml
 from pydantic import Field
-from rich.table import Column
 from rich.table import Table as TextTable
 
 from benchmark import api
@@ -18,11 +16,12 @@ from benchmark.commands.launching import in_words
 from benchmark.commands.options import checked
 from benchmark.commands.planning import Needs, PlanOptions
 from benchmark.config.compose import group_names, load_group
+from benchmark.config.merge import flat
+from benchmark.config.schema import IDENTITY
 from benchmark.errors import ConfigError, UserError, printable, wrong
 from benchmark.experiments import estimate
 from benchmark.experiments.estimate import RunBlock
 from benchmark.experiments.figures import find_figures
-from benchmark.experiments.plan import settings_of
 from benchmark.experiments.selection import ResultsOptions, ShowOptions, TableQuery
 from benchmark.experiments.tables import find_specs
 from benchmark.papers.registry import ANALYSES
@@ -197,16 +196,7 @@ def _print_runs(found: api.Runs, form: str) -> None:
     hidden = [name for name in frame if name.startswith(("test.", "validation.")) and name not in METRICS]
     frame = frame.drop(columns=hidden).rename(columns={"folder": "run"})
     frame["run"] = [run.key for run in found]
-    view = TextTable(*(Column(name, overflow="fold") for name in frame))
-    for row in frame.itertuples(index=False):
-        view.add_row(*map(_value, row))
-    TextConsole().print(view)
-
-
-def _value(value: object) -> str:
-    if isinstance(value, float):
-        return "" if math.isnan(value) else f"{value:.4g}"
-    return str(value)
+    print(frame.to_string(index=False, na_rep="", float_format="{:.4g}".format))
 
 
 def _delete(found: api.Runs) -> None:
@@ -231,7 +221,7 @@ def show(argv: Sequence[str]) -> int:
         text = yaml.safe_dump(dict(layer), sort_keys=False) if layer else "{}\n"
         print(f"\n# {name}\n{text}", end="")
     print("\n# configuration (later layers win; the rest are defaults, and files of conf that a layer names)")
-    for key, value, _ in settings_of(cell):
+    for key, value in flat(cell.runs[0].model_dump(mode="json", include=set(IDENTITY))):
         print(f"{key}: {yaml.safe_dump([value], default_flow_style=True, width=10**9).strip()[1:-1]}")
     return 0
 

@@ -3,10 +3,9 @@
 import contextlib
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from benchmark import paths
-from benchmark.cli import COMMANDS, GONE, GROUPS
+from benchmark.cli import COMMANDS, GROUPS
 from benchmark.code import place_of
 from benchmark.errors import ConfigError, Stopped, UserError, printable, wrong
 from benchmark.system import explain
@@ -28,7 +27,11 @@ USAGE = "\n".join(
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run one command; its exit code. `benchmark.__main__.main` lists them."""
+    """Run one command; its exit code.
+
+    0, 1 (a run failed), 2 (user's mistake, or something that the system refuses), 130 (stopped) or 141 (nobody reads
+    the output).
+    """
     try:
         try:
             return _dispatch(argv)
@@ -37,6 +40,9 @@ def main(argv: Sequence[str]) -> int:
     except Stopped as stopped:
         if str(stopped):
             print(stopped)
+        return 130
+    except KeyboardInterrupt:
+        _print_error("stopped")
         return 130
     except UserError as error:
         _print_error(f"error: {error}")
@@ -58,28 +64,10 @@ def _dispatch(argv: Sequence[str]) -> int:
         print(USAGE)
         return 0 if argv else 2
     name = argv[0]
-    if name in GONE:
-        raise ConfigError(f"the command {name} is gone: {GONE[name]}.")
     if name not in COMMANDS:
         raise ConfigError(wrong("command", name, f"one of: {', '.join(COMMANDS)}", known=COMMANDS))
     paths.require_usable()
-    return COMMANDS[name].main(_without_config_dir(argv[1:]))
-
-
-def _without_config_dir(argv: Sequence[str]) -> list[str]:
-    """Words of a command without ``--config-dir DIR``, which is searched for configuration files as well."""
-    rest = list(argv)
-    for place, word in enumerate(argv):
-        option, equals, folder = word.partition("=")
-        if option == "--config-dir":
-            path = Path(folder if equals else "".join(argv[place + 1 : place + 2]))
-            if not path.is_dir() or not path.name:
-                raise ConfigError(wrong("--config-dir", str(path), "a folder like conf/"))
-            if path.resolve() not in paths.CONF_FOLDERS:
-                paths.CONF_FOLDERS.insert(0, path.resolve())
-            del rest[place : place + (1 if equals else 2)]
-            break
-    return rest
+    return COMMANDS[name].main(list(argv[1:]))
 
 
 def _print_error(line: str) -> None:

@@ -83,7 +83,7 @@ def _print_configuration(words: Sequence[str], with_meanings: bool) -> None:
         print(yaml.safe_dump(with_selection(plain), sort_keys=False), end="")
         return
     print(USAGE + "".join(f"{group}: {', '.join(group_names(group))}\n" for group in CHOICES))
-    meanings = {setting.key: setting.field.description for setting in declared_settings()}
+    meanings = {key: field.description for key, field, _ in declared_settings()}
     for key, value in flat(plain):
         text = yaml.safe_dump([value], default_flow_style=True, width=10**9).strip()[1:-1]
         print(f"{key}={text}" + (f"  # {meanings[key]}" if key in meanings else ""))

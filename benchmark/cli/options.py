@@ -2,22 +2,13 @@
 
 import typing
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import yaml
 from pydantic import BaseModel
 
 from benchmark.config.files import load_yaml
 from benchmark.errors import ConfigError, nearest, shorten, wrong
-
-
-class Word(NamedTuple):
-    """One word that a command takes. ``default`` is empty if leaving the word out has a meaning of its own."""
-
-    field: str
-    accepts: str
-    default: str
-    meaning: str
 
 
 def accepts(part: Mapping[str, Any]) -> str:
@@ -34,20 +25,24 @@ def accepts(part: Mapping[str, Any]) -> str:
     return f"{kind} {limits}".strip()
 
 
-def words_of(kind: type[BaseModel]) -> dict[str, Word]:
-    """The words of an options class."""
+def words_of(kind: type[BaseModel]) -> dict[str, tuple[str, str]]:
+    """The words that set the options of a class: ``seeds``, ``launcher.KEY`` or ``--verbose``.
+
+    Each has the name of its option, and the whole word as help and messages show it: ``seeds=integer > 0``.
+    """
     words = {}
     properties = kind.model_json_schema()["properties"]
     for name, field in kind.model_fields.items():
         if field.exclude:
             continue
-        key, values = name, field.title or accepts(properties[name]).removesuffix(" or null")
+        values = field.title or accepts(properties[name]).removesuffix(" or null")
         if field.annotation is bool:
-            key, values = f"--{name}", ""
+            words[f"--{name}"] = name, f"--{name}"
         elif typing.get_origin(field.annotation) is Mapping:
             key = f"{name.removesuffix('_settings').replace('_', '.')}.KEY"
-        default = "" if field.default in (None, False, "", {}) else str(field.default)
-        words[key] = Word(name, values, default, field.description or "")
+            words[key] = name, f"{key}={values}"
+        else:
+            words[name] = name, f"{name}={values}"
     return words
 
 
@@ -68,36 +63,31 @@ def parse(
     options = words_of(kind)
     if {"--help", "-h"} & set(argv):
         print(f"usage: python -m benchmark {command} {words}\n")
-        for key, shown in options.items():
-            default = f"; default: {shown.default}" if shown.default else ""
-            print(f"  {_form(key, shown)}\n      {shown.meaning}{default}")
+        for name, form in options.values():
+            field = kind.model_fields[name]
+            default = "" if field.default in (None, False, "", {}) else f"; default: {field.default}"
+            print(f"  {form}\n      {field.description or ''}{default}")
         raise SystemExit(0)
     values: dict[str, Any] = {}
-    keys: set[str] = set()
-    for word in argv:
-        key, equals, text = word.partition("=")
+    keys = [word.partition("=")[0] for word in argv]
+    for key, word in zip(keys, argv, strict=True):
+        _, equals, text = word.partition("=")
         group, _, rest = key.rpartition(".")
-        option = options.get(key) or options.get(f"{group}.KEY")
-        if option is None or bool(equals) == key.startswith("--"):
-            forms = ", ".join(_form(*item) for item in options.items()) or "none"
+        name, form = options.get(key) or options.get(f"{group}.KEY") or ("", "")
+        if not name or bool(equals) != ("=" in form):
+            forms = ", ".join(form for _, form in options.values()) or "none"
             raise ConfigError(
                 f"{command}: got {shorten(word)}; expected one of: {forms}.{nearest(key, options)}"
             )
-        if key in keys:
+        if keys.count(key) > 1:
             raise ConfigError(f"{command}: {key} is given twice.")
-        keys.add(key)
         if not equals:
-            values[option.field] = True
+            values[name] = True
         elif text and key in options:
-            values[option.field] = text
+            values[name] = text
         elif text:
-            values.setdefault(option.field, {})[rest] = _yaml_value(text, key)
+            values.setdefault(name, {})[rest] = _yaml_value(text, key)
     return values
-
-
-def _form(key: str, option: Word) -> str:
-    """An option as it is written: ``key=VALUE`` or ``--flag``."""
-    return f"{key}={option.accepts}" if option.accepts else key
 
 
 def _yaml_value(text: str, key: str) -> Any:

@@ -1,12 +1,11 @@
 """Figures: run what they need, draw them, write picture, numbers (CSV) and caption."""
 
-from contextlib import nullcontext
 from pathlib import Path
 
 from pydantic import Field, PositiveInt
 
 from benchmark.commands.launching import run_missing, run_settings, track_files
-from benchmark.commands.options import LaunchOptions, ValuesOption
+from benchmark.commands.options import LaunchOptions
 from benchmark.config.schema import declared
 from benchmark.errors import ConfigError, NothingToDraw, wrong
 from benchmark.experiments.figures import FigureSpec, find_figures
@@ -16,11 +15,8 @@ from benchmark.runs.files import write_atomically
 from benchmark.runs.folder import ResultsFolder
 from benchmark.runs.index import RunIndex
 
-OF_VALUES = ("bars", "forest")
-"""Kinds of figures that need no more of a run than its value in the table."""
 
-
-class FigureOptions(RunQuery, LaunchOptions, ValuesOption):
+class FigureOptions(RunQuery, LaunchOptions):
     """Options of `make_figures`."""
 
     paper: str | None = declared(TableChoice, "paper")
@@ -42,8 +38,6 @@ def make_figures(options: FigureOptions) -> tuple[int, list[Path]]:
     """
     preset = options.preset
     figures = [(spec, spec.settings(preset)) for spec in _figures(options)]
-    if options.values is not None and not all(spec.kind in OF_VALUES for spec, _ in figures):
-        raise ConfigError(wrong("values", options.values, f"figures of kind {' or '.join(OF_VALUES)}"))
     from benchmark.papers import figures as registry
 
     index = RunIndex(ResultsFolder(options.results, options.stale).open())
@@ -53,13 +47,11 @@ def make_figures(options: FigureOptions) -> tuple[int, list[Path]]:
         cells = Cells()
         if spec.runs is not None and spec.whole is not None:
             cells = plan_cells(spec.whole, spec.runs, options, extra)
-        requests.append(
-            registry.Request(spec, preset, settings, cells, index, extra, options.seeds, options.values)
-        )
+        requests.append(registry.Request(spec, preset, settings, cells, index, extra, options.seeds))
     drawings = [registry.find(spec.kind) for spec, _ in figures]
     plans = [(request.runs, request.cells) for request in requests if request.spec.runs is not None]
     folder, drawn = options.out or options.results / "figures" / preset, []
-    with run_missing(options, index, plans) if options.values is None else nullcontext(0) as code:
+    with run_missing(options, index, plans) as code:
         for draw, request in zip(drawings, requests, strict=True) if code != 130 else ():
             try:
                 drawn.append(registry.write(draw(request), request, folder, options.remarks))

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import shlex
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from benchmark.commands.options import LaunchOptions, launcher_settings, tracking_settings
 from benchmark.config.schema import RunConfig
@@ -37,31 +36,26 @@ def in_words(counts: Mapping[RunState, int]) -> str:
     return ", ".join(f"{counts[state]} {state}" for state in RunState if counts.get(state))
 
 
-class Computed(NamedTuple):
-    """A table that an analysis makes. ``runs_of``: (file of conf/table, column) whose runs it reads, if any."""
+def find_analyses(query: TableQuery) -> dict[str, tuple[str, str] | None]:
+    """The analyses that make selected tables, with the (file of conf/table, column) whose runs each reads, if any.
 
-    analysis: str
-    runs_of: tuple[str, str] | None = None
-
-
-def find_analyses(query: TableQuery) -> list[Computed]:
-    """The selected tables that analyses make, by number or name; none if rows or columns are selected by number."""
-    numbered = {f"{made.paper}_table{made.table}": made for made in registry.PAPER_TABLES}
-    if query.name is None:
-        if query.rows is not None or query.columns is not None:
-            return []
-        wanted = [
-            made
-            for made in numbered.values()
-            if query.paper in (None, made.paper) and query.table in (None, made.table)
-        ]
-    elif query.name in conf_files("table"):
-        return []
+    None if rows or columns of the tables of a paper are selected.
+    """
+    if query.name is not None:
+        if query.name in conf_files("table"):
+            return {}
+        made = [m for m in registry.PAPER_TABLES if query.name in (m.analysis, f"{m.paper}_table{m.table}")]
+        if not made and query.name in {analysis.name for analysis in registry.ANALYSES}:
+            return {query.name: None}
+    elif query.rows is not None or query.columns is not None:
+        return {}
     else:
-        wanted = [made for name, made in numbered.items() if query.name in (name, made.analysis)]
-        if not wanted and query.name in {analysis.name for analysis in registry.ANALYSES}:
-            return [Computed(query.name)]
-    return [Computed(made.analysis, made.runs_of) for made in wanted]
+        made = [
+            m
+            for m in registry.PAPER_TABLES
+            if query.paper in (None, m.paper) and query.table in (None, m.table)
+        ]
+    return {m.analysis: m.runs_of for m in made}
 
 
 def plans_of(query: TableQuery, options: LaunchOptions | None = None) -> Plans:
@@ -114,7 +108,6 @@ def run_missing(
     options: LaunchOptions,
     index: RunIndex,
     plans: Plans,
-    runs: Mapping[str, RunConfig] | None = None,
     prefix: str = "",
     seed_ended: Callable[[int], None] | None = None,
     names: Mapping[str, str] | None = None,
@@ -127,14 +120,12 @@ def run_missing(
         options: How to carry them out.
         index: Results of the results folder. Refreshed before and after.
         plans: The tables. Their rules, models and data are checked before the first run starts.
-        runs: The runs by key, if they are not those of ``plans``.
         prefix: Written before the names of the groups in which the runs are tracked.
         names: What lines about runs call them, if not by their keys.
         seed_ended: Called by a launch when all runs of a seed have ended and runs of other seeds have not.
     """
-    if runs is None:
-        planned = unique_runs([cells for _, cells in plans])
-        runs = dict(sorted(planned.items(), key=lambda item: item[1].seed))
+    planned = unique_runs([cells for _, cells in plans])
+    runs = dict(sorted(planned.items(), key=lambda item: item[1].seed))
     index.refresh(runs)
     code = 0
     if _missing(index, runs):
@@ -153,7 +144,9 @@ def run_missing(
     yield code
     launch.move_others(index, runs.keys() & index.problems.keys())  # only reading the records has shown it
     if code == 130:
-        _say_stopped(index, runs)
+        ended, command = sum(map(index.has_ended, runs)), ["python", "-m", "benchmark", *sys.argv[1:]]
+        what = f"{ended} of {len(runs)} runs have ended. This goes on: {shlex.join(command)}"
+        print(f"stopped: {what}", file=sys.stderr)
 
 
 def _carry_out(options: LaunchOptions, following: Following, wandb: Wandb | None) -> int:
@@ -169,17 +162,3 @@ def _carry_out(options: LaunchOptions, following: Following, wandb: Wandb | None
 
 def _missing(index: RunIndex, runs: Mapping[str, RunConfig]) -> list[RunConfig]:
     return [run for key, run in runs.items() if not index.has_ended(key)]
-
-
-def _say_stopped(index: RunIndex, keys: Collection[str]) -> None:
-    ended = sum(map(index.has_ended, keys))
-    print(
-        f"stopped: {ended} of {len(keys)} runs have ended. This goes on: {_this_command()}", file=sys.stderr
-    )
-
-
-def _this_command() -> str:
-    """The command that was given, with the interpreter as it is found from this folder."""
-    python = os.path.relpath(sys.executable)
-    python = sys.executable if python.startswith("..") else python
-    return shlex.join([python, "-m", "benchmark", *sys.argv[1:]])

@@ -55,17 +55,12 @@ class LaunchOptions(TrackingOptions):
         tracking_settings(self)
 
 
-class ValuesOption(CommandOptions):
-    """Where values are read from in place of runs."""
-
-    values: Path | None = Field(
-        None, description="folder of written tables; their CSV takes the place of runs, and nothing is run"
-    )
-
-
 def checked(kind: type[Given], values: Mapping[str, Any]) -> Given:
-    """The values as options; `ConfigError` for one that does not exist, is not allowed, or does not fit another."""
-    options = validate(kind, values)
+    """The values as options, without those that are None and so have their default.
+
+    `ConfigError` for one that does not exist, is not allowed, or does not fit another.
+    """
+    options = validate(kind, {key: value for key, value in values.items() if value is not None})
     options.check()
     return options
 

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, overload
 
 from benchmark.errors import ConfigError
+from benchmark.runs.listing import Run
+from benchmark.runs.status import RunState
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from benchmark.commands.tables import MadeTable
-    from benchmark.config.schema import RunConfig
     from benchmark.reports.results import TableResults
     from benchmark.reports.tables import Table as PrintedTable
-    from benchmark.runs.folder import ResultsFolder, RunFolder
-    from benchmark.runs.listing import ListedRun
-    from benchmark.runs.status import RunState
 
 LINES = 60
 """Lines of a log that the error of a failed run shows."""
@@ -30,57 +27,6 @@ class RunFailed(RuntimeError):
     def __init__(self, message: str, runs: Runs) -> None:
         super().__init__(message)
         self.runs = runs
-
-
-@dataclass(frozen=True)
-class Run:
-    """A run of a results folder."""
-
-    listed: ListedRun
-    files: RunFolder
-
-    @property
-    def key(self) -> str:
-        """Its folder below ``runs`` in the results folder."""
-        return self.listed.key
-
-    @property
-    def folder(self) -> Path:
-        """Its folder."""
-        return self.files.path
-
-    @property
-    def config(self) -> RunConfig:
-        """Its configuration."""
-        return self.listed.config
-
-    @property
-    def state(self) -> RunState:
-        """What became of it: done, diverged, failed, ..."""
-        return self.listed.state
-
-    @property
-    def message(self) -> str:
-        """Why it diverged or failed; empty otherwise."""
-        if self.listed.result is not None:
-            return self.listed.result.message
-        failure = self.files.last_failure()
-        return failure[0] if failure else ""
-
-    @property
-    def final(self) -> dict[str, dict[str, float]]:
-        """Its last evaluation, {split: {metric: value}}. Accuracies are fractions."""
-        return self.listed.result.final if self.listed.result else {}
-
-    def records(self) -> pd.DataFrame:
-        """All that it recorded: round, split, group, metric, value. `UserError` unless it has ended."""
-        from benchmark.reports.runs import record_frame
-        from benchmark.runs.result_files import read_records
-
-        result = self.files.result()
-        if result is None:
-            raise ConfigError(f"{self.folder}: the run is not finished.")
-        return record_frame(read_records(self.folder, result))
 
 
 @dataclass(frozen=True)
@@ -96,7 +42,7 @@ class Runs(Sequence[Run]):
         failed: Whether some of a sweep have not ended.
     """
 
-    runs: tuple[Run, ...]
+    runs: Sequence[Run]
     results: Path
     table: PrintedTable | None = None
     files: str = ""
@@ -119,28 +65,34 @@ class Runs(Sequence[Run]):
         """One row for each run: the settings that differ, state, last round, final metrics, seconds, folder."""
         from benchmark.reports.runs import run_frame
 
-        return run_frame([run.listed for run in self.runs], self.results)
+        return run_frame(self.runs, self.results)
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table that was written. ``printed`` is what its files show."""
+    """A table that was written.
 
-    made: MadeTable
+    Attributes:
+        printed: What its files show.
+        measured: Its cells with their runs; None if an analysis made it.
+    """
+
+    printed: PrintedTable
+    measured: TableResults | None = None
 
     @property
     def name(self) -> str:
         """Stem of its files."""
-        return self.made.printed.name
+        return self.printed.name
 
     @property
     def results(self) -> TableResults:
         """Its cells with their runs. `UserError` if an analysis made it, which has none."""
-        if self.made.results is None:
+        if self.measured is None:
             raise ConfigError(
                 f"table {self.name}: an analysis makes it; expected frame(), as it has no cells."
             )
-        return self.made.results
+        return self.measured
 
     def frame(self) -> pd.DataFrame:
         """One row for each cell: row, column, mean, std, n, published, state; in the unit that the table prints.
@@ -149,9 +101,9 @@ class Table:
         """
         import pandas as pd
 
-        if self.made.results is None:
-            assert self.made.printed.data is not None
-            return self.made.printed.data
+        if self.measured is None:
+            assert self.printed.data is not None
+            return self.printed.data
         return pd.DataFrame(
             {
                 "row": cell.row.key,
@@ -162,7 +114,7 @@ class Table:
                 "published": cell.published_value,
                 "state": cell.state,
             }
-            for cell in self.results.cells.values()
+            for cell in self.measured.cells.values()
         )
 
     def wide(self) -> pd.DataFrame:
@@ -194,18 +146,8 @@ class Tables(list[Table]):
         return self[0].wide()
 
 
-def listed_runs(results: ResultsFolder, configs: Mapping[str, RunConfig]) -> tuple[Run, ...]:
-    """Runs that have been carried out."""
-    from benchmark.runs.index import RunIndex
-    from benchmark.runs.listing import listed
-
-    return tuple(Run(one, results.run(one.key)) for one in listed(RunIndex(results), configs))
-
-
 def require_ended(runs: Runs) -> Runs:
     """The runs; `RunFailed` for the first that failed."""
-    from benchmark.runs.status import RunState
-
     for one in runs:
         if one.state is RunState.FAILED:
             message, folder = one.files.last_failure() or ("", one.folder)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pydantic import Field
 
 from benchmark.commands.launching import (
-    Computed,
     Plans,
     find_analyses,
     in_words,
@@ -21,8 +20,9 @@ from benchmark.commands.launching import (
     run_settings,
     track_files,
 )
-from benchmark.commands.options import LaunchOptions, ValuesOption
+from benchmark.commands.options import LaunchOptions
 from benchmark.commands.report import report_of_all
+from benchmark.commands.results import Table
 from benchmark.errors import ConfigError, StorageError, validate, wrong
 from benchmark.experiments.metrics import Show
 from benchmark.experiments.plan import Cells, unique_runs
@@ -36,7 +36,7 @@ from benchmark.runs.index import RunIndex
 
 if TYPE_CHECKING:
     from benchmark.reports.results import TableResults
-    from benchmark.reports.tables import Table
+    from benchmark.reports.tables import Table as PrintedTable
 
 OWN = "own"
 """The base of ``show=difference`` that stands for every other row of each own row."""
@@ -45,7 +45,7 @@ RANKED = {"leaderboard": "leaderboard", "leaderboard_tuned": "leaderboard"}
 """Tables beside which an analysis is written, unless tuned=off: file of conf/table -> analysis."""
 
 
-class TableOptions(TableQuery, LaunchOptions, ValuesOption):
+class TableOptions(TableQuery, LaunchOptions):
     """Options of `make_tables`."""
 
     show: Show = Field("both", description="numbers in the table; difference: to the base row, seed by seed")
@@ -74,26 +74,15 @@ class TableOptions(TableQuery, LaunchOptions, ValuesOption):
             raise ConfigError(wrong("freeze", self.freeze, "name=leaderboard_tuned beside it"))
 
 
-@dataclass(frozen=True)
-class MadeTable:
-    """A table that was written, and what it was made of; ``results`` is None if an analysis made it."""
-
-    printed: Table
-    results: TableResults | None
-    said: str
-
-
-def make_tables(options: TableOptions) -> tuple[int, list[MadeTable]]:
+def make_tables(options: TableOptions) -> tuple[int, list[Table]]:
     """Write the selected tables and the report; the exit code, and the tables."""
     plans = plans_of(options, options)
     specs = [spec for spec, _ in plans]
     check_show(specs, options.show, options.base)
-    if options.values is not None:
-        return 0, _from_values(plans, options, options.values)
     computed = find_analyses(options)
-    ranked = dict.fromkeys(RANKED[s.name] for s in specs if s.name in RANKED and options.tuned != "off")
-    computed += [Computed(name) for name in ranked]
-    analyses = [(made.analysis, _options_of(made.analysis, options)) for made in computed]
+    if options.tuned != "off":
+        computed |= {RANKED[spec.name]: None for spec in specs if spec.name in RANKED}
+    analyses = [(name, _options_of(name, options)) for name in computed]
     if options.curves:
         analyses += [
             ("curves", _options_of("curves", options, name=s.name)) for s in specs if not s.metric_format.of
@@ -108,17 +97,17 @@ def make_tables(options: TableOptions) -> tuple[int, list[MadeTable]]:
         except StorageError as error:
             say(f"warning: tables are not written before all seeds have ended: {error}")
 
-    needed = [*plans, *_read_by(computed, options, index)]
+    needed = [*plans, *_read_by(computed.values(), options, index)]
     with run_missing(options, index, needed, seed_ended=seed_ended) as code:
-        made = _write(plans, options, index)
+        made, said = _write(plans, options, index)
         for name, of_analysis in analyses if code != 130 else ():
-            table = registry.find(name).compute(of_analysis)
-            made.append(MadeTable(table, None, f"{table.name}: {write.write(table, folder)}"))
+            made.append(Table(registry.find(name).compute(of_analysis)))
+            said.append(f"{made[-1].name}: {write.write(made[-1].printed, folder)}")
         if sys.stdout.isatty() and code != 130:
             for one in made:
-                write.show(one.printed, with_notes=one.results is None)
-        print("\n".join(one.said for one in made))
-        names = [one.printed.name for one in made]
+                write.show(one.printed, with_notes=one.measured is None)
+        print("\n".join(said))
+        names = [one.name for one in made]
         track_files(options, index.results.root, "table", options.preset, [folder / name for name in names])
     if code != 130:
         print(f"report: {report_of_all(options, index, names)}")
@@ -148,40 +137,25 @@ def _options_of(analysis: str, options: TableOptions, **more: object) -> object:
     )
 
 
-def _write(plans: Plans, options: TableOptions, index: RunIndex) -> list[MadeTable]:
-    """Write the tables from the runs that have ended so far."""
+def _write(plans: Plans, options: TableOptions, index: RunIndex) -> tuple[list[Table], list[str]]:
+    """Write the tables from the runs that have ended so far; a line about each."""
     from benchmark.reports import collect, write
 
     index.refresh(unique_runs([cells for _, cells in plans]))
-    made = []
+    made, said = [], []
     for spec, cells in plans:
         results = collect.collect(spec, options.preset, cells, index)
-        table = _laid_out(results, options)
-        where = write.write(table, _folder(options))
-        made.append(MadeTable(table, results, f"{spec.name}: {_summary(index, cells)}; {where}"))
-    return made
-
-
-def _from_values(plans: Plans, options: TableOptions, values: Path) -> list[MadeTable]:
-    """Write the tables from those in the folder ``values``."""
-    from benchmark.reports import collect, write
-
-    made = []
-    for spec, cells in plans:
-        results = collect.collect_values(spec, options.preset, cells, values)
-        table = _laid_out(results, options)
-        if sys.stdout.isatty():
-            write.show(table)
-        made.append(MadeTable(table, results, f"{table.name}: {write.write(table, _folder(options))}"))
-        print(made[-1].said)
-    return made
+        made.append(Table(_laid_out(results, options), results))
+        where = write.write(made[-1].printed, _folder(options))
+        said.append(f"{spec.name}: {_summary(index, cells)}; {where}")
+    return made, said
 
 
 def _folder(options: TableOptions) -> Path:
     return options.out or options.results / "tables" / options.preset
 
 
-def _laid_out(results: TableResults, options: TableOptions) -> Table:
+def _laid_out(results: TableResults, options: TableOptions) -> PrintedTable:
     from benchmark.reports import claims, layout
 
     spec, own = results.spec, options.base == OWN
@@ -190,10 +164,10 @@ def _laid_out(results: TableResults, options: TableOptions) -> Table:
     return replace(table, name=spec.name + "_part" * (spec.is_part and options.out is None))
 
 
-def _read_by(computed: Sequence[Computed], options: TableOptions, index: RunIndex) -> Plans:
-    """The columns of other tables that analyses read."""
+def _read_by(parts: Iterable[tuple[str, str] | None], options: TableOptions, index: RunIndex) -> Plans:
+    """The columns of other tables that analyses read, as of `find_analyses`."""
     plans: list[tuple[TableSpec, Cells]] = []
-    for name, column in (made.runs_of for made in computed if made.runs_of is not None):
+    for name, column in filter(None, parts):
         part = options.model_copy(update={"columns": column})
         plans += plan_tables([spec_called(name)], part, run_settings(index.results, options))
     return plans

@@ -6,22 +6,20 @@ what follows from them (`benchmark.experiments.tuning.next_trials`).
 """
 
 import math
-import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from pydantic import Field, PositiveInt
 from rich.table import Table as TextTable
 
-from benchmark.commands.launching import Plans, run_missing, run_settings
+from benchmark.commands.launching import run_missing, run_settings
 from benchmark.commands.options import LaunchOptions
 from benchmark.errors import ConfigError, wrong
 from benchmark.experiments import tuning
 from benchmark.experiments.plan import Cells, TunedValues, plan
-from benchmark.experiments.selection import TableQuery, find_tables, option_words, select
+from benchmark.experiments.selection import TableQuery, find_tables, select
 from benchmark.experiments.spec import TableSpec
 from benchmark.experiments.tuning import CellKey, Point, TunedCell, TunedFolder, Values
 from benchmark.paths import conf_file
@@ -36,8 +34,12 @@ QUALITIES = ("accuracy", "micro_f1", "worst_group_accuracy", "balanced_accuracy"
 """Metrics that are recorded on the validation split and measure quality."""
 
 
+NOTED = "name paper table rows columns preset method trials validation seeds".split()
+"""Options of the command that is written beside the chosen values, which repeats the search."""
+
+
 class TuneOptions(TableQuery, LaunchOptions):
-    """Options of `tune`."""
+    """Options of `choose_values`."""
 
     method: str = Field(
         "",
@@ -74,25 +76,6 @@ class TuneOptions(TableQuery, LaunchOptions):
                 "Set out=FOLDER, and tuned=FOLDER for the table."
             )
 
-    @property
-    def noted(self) -> str:
-        """The command that repeats the search, as it is written beside the values."""
-        kept = {
-            "name",
-            "paper",
-            "table",
-            "rows",
-            "columns",
-            "preset",
-            "method",
-            "trials",
-            "validation",
-            "seeds",
-        }
-        given = self.model_dump(mode="json", exclude_defaults=True, include=kept)
-        words = [shlex.quote(f"{key}={value}") for key, value in given.items()]
-        return " ".join(["python -m benchmark tune", *words, *option_words(self.dataset_options)])
-
 
 @dataclass(frozen=True)
 class Search:
@@ -101,7 +84,6 @@ class Search:
     Attributes:
         spec: The table, cut to the selected cells.
         base: The cells with runs, with the values that they have without a search.
-        splits: Share of the training data that is held out, by cell.
         points: What is tried, by cell.
         planned: The cells with the first of their points, with the second, and so on.
     """
@@ -109,26 +91,46 @@ class Search:
     spec: TableSpec
     options: TuneOptions
     base: Cells
-    splits: Mapping[CellKey, float]
     points: Mapping[CellKey, Sequence[Values]]
     planned: Sequence[Cells] = ()
+
+    def split(self, key: CellKey) -> float:
+        """Share of the training data of a cell that is held out."""
+        return self.options.validation or self.base[key].runs[0].evaluation.validation or SPLIT
 
     def trying(self, points: Mapping[CellKey, Sequence[Values]]) -> "Search":
         """With these points, whose runs are planned."""
         only, planned = self.spec.model_copy(update={"tuned_only": True}), []
         for number in range(max(map(len, points.values()))):
             tried = {
-                key: TunedValues({**values[number], "evaluation.validation": self.splits[key]}, "conf/tune")
+                key: TunedValues({**values[number], "evaluation.validation": self.split(key)}, "conf/tune")
                 for key, values in points.items()
                 if number < len(values)
             }
-            planned.append(
-                plan(only, self.options.preset, range(self.options.seeds), _extra(self.options), tried)
-            )
+            planned.append(_planned(only, self.options, tried))
         return replace(self, points=points, planned=planned)
 
+    def reached(self, key: CellKey, index: RunIndex) -> list[Point] | None:
+        """What each trial reached in one cell, or None if a run has not ended."""
+        from benchmark.reports.collect import validation_value
 
-def tune(options: TuneOptions) -> tuple[int, list[Path]]:
+        points, spec = [], self.spec.of_column(key[1])
+        for values, cells in zip(self.points[key], self.planned, strict=False):
+            runs = cells[key].runs
+            if not all(index.has_ended(run.key) for run in runs):
+                return None
+            mean, failed = tuning.mean_of_all(
+                [validation_value(spec, run.preset, run.key, index) for run in runs]
+            )
+            spent = [of.seconds * of.origin["threads"] for run in runs if (of := index.result(run.key))]
+            points.append(Point(
+                values=values, validation=mean, diverged=failed, runs=tuple(f"runs/{run.key}" for run in runs),
+                cpu_seconds=round(math.fsum(spent), 2),
+            ))  # fmt: skip
+        return points
+
+
+def choose_values(options: TuneOptions) -> tuple[int, list[Path]]:
     """Run what is missing, choose, print and write; the exit code (1: a cell has no choice), and the files."""
     searches = [_search(spec, options) for spec in _tables(options)]
     index = RunIndex(ResultsFolder(options.results, options.stale).open())
@@ -137,7 +139,8 @@ def tune(options: TuneOptions) -> tuple[int, list[Path]]:
     for search in searches:
         tuned.read(search.spec, options.preset)  # a file that does not fit is refused now, not after the runs
     for more in (True, False) if options.trials else (False,):
-        with run_missing(options, index, _plans(searches), prefix="tune ") as code:
+        plans = [(search.spec, cells) for search in searches for cells in search.planned]
+        with run_missing(options, index, plans, prefix="tune ") as code:
             if code == 130:
                 return code, []
             if more:
@@ -149,17 +152,16 @@ def tune(options: TuneOptions) -> tuple[int, list[Path]]:
             before = tuned.read(search.spec, options.preset)
             written.append(tuning.write_tuned(folder, before, cells))
             print(f"chosen values: {written[-1]}")
-        code = code if len(cells) == len(search.splits) else 1
+        code = code if len(cells) == len(search.base) else 1
     return code, written
 
 
-def _plans(searches: Sequence[Search]) -> Plans:
-    return [(search.spec, cells) for search in searches for cells in search.planned]
-
-
-def _extra(options: TuneOptions) -> dict[str, Any]:
+def _planned(
+    spec: TableSpec, options: TuneOptions, tried: Mapping[CellKey, TunedValues] | None = None
+) -> Cells:
     settings = run_settings(ResultsFolder(options.results, options.stale), options)
-    return settings | {"dataset": {"options": options.dataset_options}}
+    settings |= {"dataset": {"options": options.dataset_options}}
+    return plan(spec, options.preset, range(options.seeds), settings, tried)
 
 
 def _tables(options: TuneOptions) -> list[TableSpec]:
@@ -167,23 +169,21 @@ def _tables(options: TuneOptions) -> list[TableSpec]:
     if options.method:
         tuning.load_grid(options.method)  # that there is one is said first
     specs = [select(spec, options) for spec in find_tables(options)]
-    found = [
-        (spec, keys)
-        for spec in specs
-        if (keys := [r.key for r in spec.rows if _is_tuned(r.method_name, options)])
-    ]
+    found = []
+    for spec in specs:
+        keys = [row.key for row in spec.rows if _is_tuned(row.method_name, options)]
+        if keys and spec.metric in QUALITIES:
+            found.append(spec.cut(keys, [column.key for column in spec.run_columns]))
     if not found:
-        names = ", ".join(spec.name for spec in specs)
+        tables = ", ".join(f"{spec.name} (metric {spec.metric})" for spec in specs)
         there = {row.method_name for spec in specs for row in spec.rows}
         methods = sorted(name for name in there if conf_file("tune", name) is not None)
-        expected = f"a method of {names} with a grid (conf/tune/): {', '.join(methods)}"
+        expected = (
+            f"a method of {tables} with a grid (conf/tune/): {', '.join(methods)}. "
+            f"The metric is one of {', '.join(QUALITIES)}"
+        )
         raise ConfigError(wrong("method", options.method, expected, known=methods))
-    judged = [(spec, keys) for spec, keys in found if spec.metric in QUALITIES]
-    if not judged:
-        spec = found[0][0]
-        expected = f"one of {', '.join(QUALITIES)}, to compare values on a validation split"
-        raise ConfigError(f"table {spec.name}: {wrong('metric', spec.metric, expected)}")
-    return [spec.cut(keys, [column.key for column in spec.run_columns]) for spec, keys in judged]
+    return found
 
 
 def _is_tuned(method: str, options: TuneOptions) -> bool:
@@ -194,20 +194,15 @@ def _is_tuned(method: str, options: TuneOptions) -> bool:
 def _search(spec: TableSpec, options: TuneOptions) -> Search:
     """A search in the cells of ``spec`` that have runs, with the first of their points."""
     spec = spec.model_copy(update={"tuned_only": False})
-    planned = plan(spec, options.preset, range(options.seeds), _extra(options))
-    base = {key: cell for key, cell in planned.items() if cell.state == "ok"}
+    base = {key: cell for key, cell in _planned(spec, options).items() if cell.state == "ok"}
     if not base:
-        states = sorted({cell.state for cell in planned.values()})
-        raise ConfigError(
-            f"table {spec.name}, preset {options.preset}: no cell to tune: {', '.join(states)}."
-        )
-    splits = {
-        key: options.validation or cell.runs[0].evaluation.validation or SPLIT for key, cell in base.items()
-    }
-    search = Search(spec, options, base, splits, {})
-    if options.trials:
-        return search.trying({key: tuning.first_trials(cell.runs[0].train.lr) for key, cell in base.items()})
-    return search.trying({key: tuning.load_grid(spec.row(key[0]).method_name).points for key in base})
+        raise ConfigError(f"table {spec.name}: no selected cell has runs in preset {options.preset}.")
+    points = {}
+    for key, cell in base.items():
+        own, method = cell.runs[0].train.lr, spec.row(key[0]).method_name
+        rates = [tuning.rate_at(own, step) for step in tuning.RATES]
+        points[key] = rates if options.trials else tuning.load_grid(method).points
+    return Search(spec, options, base, {}).trying(points)
 
 
 def _with_more(search: Search, index: RunIndex) -> Search:
@@ -218,7 +213,7 @@ def _with_more(search: Search, index: RunIndex) -> Search:
         has_grid = conf_file("tune", method) is not None
         settings = config.model_dump(mode="json")
         changes = tuning.single_changes(tuning.load_grid(method), settings) if has_grid else []
-        if (reached := _points(search, key, index)) is not None:
+        if (reached := search.reached(key, index)) is not None:
             best = tuning.best(reached, search.spec.metric_format.higher_is_better)
             more = tuning.next_trials(config.train.lr, best, changes)
             points[key] = [*points[key], *more][: search.options.trials]
@@ -228,8 +223,8 @@ def _with_more(search: Search, index: RunIndex) -> Search:
 def _choose(search: Search, index: RunIndex) -> dict[CellKey, TunedCell]:
     """The chosen values of each cell whose trials have ended; prints the trials."""
     spec, chosen, left = search.spec, dict[CellKey, TunedCell](), []
-    for key in search.splits:
-        points = _points(search, key, index)
+    for key in search.base:
+        points = search.reached(key, index)
         best = None if points is None else tuning.best(points, spec.metric_format.higher_is_better)
         if points is not None:
             _show(search, key, points, best)
@@ -246,22 +241,6 @@ def _choose(search: Search, index: RunIndex) -> dict[CellKey, TunedCell]:
     return chosen
 
 
-def _points(search: Search, key: CellKey, index: RunIndex) -> list[Point] | None:
-    """What each trial reached in one cell, or None if a run has not ended."""
-    from benchmark.reports.collect import validation_value
-
-    points, spec = [], search.spec.of_column(key[1])
-    for values, cells in zip(search.points[key], search.planned, strict=False):
-        runs = cells[key].runs
-        if not all(index.has_ended(run.key) for run in runs):
-            return None
-        reached = [validation_value(spec, run.preset, run.key, index) for run in runs]
-        spent = [of.seconds * of.origin["threads"] for run in runs if (of := index.result(run.key))]
-        found = tuning.point(values, reached, [f"runs/{run.key}" for run in runs])
-        points.append(found.model_copy(update={"cpu_seconds": round(math.fsum(spent), 2)}))
-    return points
-
-
 def _tuned(search: Search, key: CellKey, points: Sequence[Point], number: int, index: RunIndex) -> TunedCell:
     keys = [run.removeprefix("runs/") for point in points for run in point.runs]
     made = [result.made for key in keys if (result := index.result(key))]
@@ -271,9 +250,9 @@ def _tuned(search: Search, key: CellKey, points: Sequence[Point], number: int, i
         chosen=points[number].values,
         metric=search.spec.of_column(key[1]).metric,
         which_round=search.spec.which_round[search.options.preset],
-        split=search.splits[key],
+        split=search.split(key),
         seeds=search.options.seeds,
-        command=search.options.noted,
+        command=search.options.command("tune", NOTED),
         commit=", ".join(sorted(commits)),
         at_edge=() if search.options.trials else tuning.at_edge(points, points[number].values),
         grid=tuple(points),

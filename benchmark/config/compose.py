@@ -7,12 +7,8 @@ takes 50 ms. A test compares the two.
 import copy
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, reduce
-from operator import getitem
 from pathlib import Path
 from typing import Any, Literal
-
-from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 
 from benchmark.config.files import read_yaml
 from benchmark.config.merge import merge
@@ -114,44 +110,27 @@ def compose(preset: str, *layers: Mapping[str, Any]) -> dict[str, Any]:
 def configured(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The plain configuration of single settings, by their dotted keys.
 
-    ``method: fedprox`` chooses a file, ``train.lr: 0.1`` sets a key, ``+KEY`` adds it, ``~KEY`` removes it, and
-    ``${KEY}`` in a value is the value of another key. Files are chosen first, the others are set in their order.
-    Options of the data set need no plus.
+    ``method: fedprox`` chooses a file, ``train.lr: 0.1`` sets a key, ``+KEY`` adds it, ``~KEY`` removes it. Files are
+    chosen first, the others are set in their order. Options of the data set need no plus.
 
     Raises:
-        ConfigError: An unknown key or name (with the nearest), or an interpolation that cannot be resolved.
+        ConfigError: An unknown key or name (with the nearest).
     """
     settings = {SHORT.get(key, key): value for key, value in settings.items()}
     files = {key: str(value) for key, value in settings.items() if key in CHOICES}
     config, options = compose(files.pop("preset", "quick"), files), dict[str, Any]()
-    keys = [(key, key.lstrip("+")) for key in settings if key not in CHOICES]
-    for given, key in keys:
+    for given, value in settings.items():
+        key = given.lstrip("+~")
+        path, _, last = key.rpartition(".")
+        if given in CHOICES:
+            continue
         if given.startswith("~"):
-            config = without(config, given[1:])
-        elif option := _option(key):
-            options[option] = settings[given]
+            config = without(config, key)
+        elif path == "dataset.options":
+            options[last] = value
         else:
-            config = set_value(config, key, settings[given], new="path" if given.startswith("+") else "")
-    referring = [key for given, key in keys if "${" in str(settings[given])]
-    if referring:
-        try:
-            whole = OmegaConf.create(merge(config, {"dataset": {"options": options}}))
-            values: Any = OmegaConf.to_container(whole, resolve=True)
-        except OmegaConfBaseException as error:
-            raise ConfigError(f"run: {str(error).splitlines()[0]}.") from error
-        for key in referring:
-            value = reduce(getitem, key.split("."), values)
-            if option := _option(key):
-                options[option] = value
-            else:
-                config = set_value(config, key, value)
+            config = set_value(config, key, value, new="path" if given.startswith("+") else "")
     return with_dataset_options(config, options)[0] if options else config
-
-
-def _option(key: str) -> str:
-    """The option of the data set that a key names, which need not be in its file; empty if it names none."""
-    path, _, option = key.rpartition(".")
-    return option if path == "dataset.options" else ""
 
 
 def set_value(

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import PurePath
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
@@ -296,22 +296,16 @@ def defaults(model: type[BaseModel] = RunConfig) -> dict[str, Any]:
     return values
 
 
-class Declared(NamedTuple):
-    """A setting of a schema: its dotted key, its field, and its part of the JSON schema."""
-
-    key: str
-    field: FieldInfo
-    schema: dict[str, Any]
-
-
-def declared_settings(model: type[BaseModel] = RunConfig, prefix: str = "") -> Iterator[Declared]:
-    """Every setting that a schema declares with a meaning."""
+def declared_settings(
+    model: type[BaseModel] = RunConfig, prefix: str = ""
+) -> Iterator[tuple[str, FieldInfo, dict[str, Any]]]:
+    """Every setting that a schema declares with a meaning: dotted key, field, its part of the JSON schema."""
     properties = model.model_json_schema()["properties"]
     for name, field in model.model_fields.items():
         if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
             yield from declared_settings(field.annotation, f"{prefix}{name}.")
         elif field.description:
-            yield Declared(prefix + name, field, properties[name])
+            yield prefix + name, field, properties[name]
 
 
 def declared(model: type[BaseModel], key: str) -> Any:

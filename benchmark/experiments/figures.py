@@ -77,33 +77,26 @@ class FigureSpec(FileModel):
 
 def load_figure(path: Path) -> FigureSpec:
     """Read one figure file; `ConfigError`, naming file and key, for one that does not fit."""
-    values = {"name": path.stem, **read_yaml(path, "figure")}
-    spec = validate(FigureSpec, values, whole="figure", before=f"figure file {path}: ")
-    if spec.name != path.stem:
-        raise ConfigError(
-            f"figure file {path}: {wrong('name', spec.name, f'{path.stem!r}, the name of the file')}"
-        )
-    return spec
+    values = read_yaml(path, "figure") | {"name": path.stem}
+    return validate(FigureSpec, values, whole="figure", before=f"figure file {path}: ")
 
 
-def find_figures(
-    paper: str | None = None, figure: int | None = None, folder: Path | None = None
-) -> list[FigureSpec]:
+def find_figures(paper: str | None = None, figure: int | None = None) -> list[FigureSpec]:
     """All figures, or those of one paper, or with one number, by name; `ConfigError` if none fits.
 
     A broken file is left out with a warning, unless its name says that it is asked for.
     """
     asked = f"{paper or '*'}_{f'figure{figure}' if figure else '*'}" if paper or figure else ""
-    files = {path.stem: path for path in sorted(folder.glob("*.yaml"))} if folder else conf_files("figure")
+    files = conf_files("figure")
 
     def load(name: str) -> FigureSpec:
-        return load_figure(files[name] if folder else conf_file("figure", name) or files[name])
+        return load_figure(conf_file("figure", name) or files[name])
 
     specs = usable(files, load, lambda name: fnmatchcase(name, asked))
     matches = [spec for spec in specs if paper in (None, spec.paper) and figure in (None, spec.figure)]
     if not matches:
         there = ", ".join(spec.name for spec in specs) or "none"
         raise ConfigError(
-            f"no figure {figure or ''} of {paper or 'any paper'} in {folder or 'conf/figure'}. There is: {there}."
+            f"no figure {figure or ''} of {paper or 'any paper'} in conf/figure. There is: {there}."
         )
     return matches

@@ -14,8 +14,8 @@ from benchmark.config.compose import (
     set_value,
     with_dataset_options,
 )
-from benchmark.config.merge import flat, merge
-from benchmark.config.schema import IDENTITY, RunConfig
+from benchmark.config.merge import merge
+from benchmark.config.schema import RunConfig
 from benchmark.errors import ConfigError, wrong
 from benchmark.experiments.spec import TableSpec
 from benchmark.registry import BrokenFile
@@ -159,13 +159,6 @@ def with_seed(config: RunConfig, seed: int) -> RunConfig:
     twin = config.model_copy(update={"seed": seed})
     twin.__dict__.update(hash=config.hash, label=config.label)
     return twin
-
-
-def settings_of(cell: PlannedCell) -> list[tuple[str, Any, str]]:
-    """(dotted key, value, the layer that sets it) of a cell with runs; no layer for defaults and files of groups."""
-    set_in = {key: name for name, layer in cell.layers.items() for key, _ in flat(layer)}
-    config = cell.runs[0].model_dump(mode="json", include=set(IDENTITY))
-    return [(key, value, set_in.get(key, "")) for key, value in flat(config)]
 
 
 def unique_runs(plans: Sequence[Cells]) -> dict[str, RunConfig]:

@@ -72,16 +72,14 @@ class RunQuery(ResultsOptions):
         words = option_words(self.dataset_options)
         return (f"Options of data sets: {', '.join(words)}.",) if words else ()
 
-    def command(self, words: str) -> str:
-        """The command line ``python -m benchmark WORDS`` with what this query says about runs."""
-        options = {
-            "seeds": self.seeds,
-            "results": None if self.results == Path("results") else self.results,
-            "tuned": self.tuned,
-        }
-        given = [f"{key}={value}" for key, value in options.items() if value is not None]
-        given = [*map(shlex.quote, given), *option_words(self.dataset_options)]
-        return " ".join(["python -m benchmark", words, *given])
+    def command(self, words: str, keys: Sequence[str] = ("seeds", "results", "tuned")) -> str:
+        """The command line ``python -m benchmark WORDS`` with these options, and those of data sets, where given."""
+        given = []
+        for key in keys:
+            value, default = getattr(self, key), type(self).model_fields[key].default
+            if value is not None and str(value) != str(default):
+                given.append(shlex.quote(f"{key}={value}"))
+        return " ".join(["python -m benchmark", words, *given, *option_words(self.dataset_options)])
 
 
 class TableChoice(RunQuery):

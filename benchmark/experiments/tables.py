@@ -3,7 +3,6 @@
 import re
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,29 +11,19 @@ from benchmark.config.files import read_yaml
 from benchmark.config.merge import merge
 from benchmark.errors import ConfigError, usable, validate, wrong
 from benchmark.experiments.spec import Row, TableSpec, fits
-from benchmark.paths import CONF, conf_file, conf_files
-
-TABLE_FOLDER = CONF / "table"
-"""The tables of this checkout."""
+from benchmark.paths import conf_file, conf_files
 
 
 class NoTable(ConfigError):
     """No table of ``conf/table`` fits."""
 
 
-def _path(name: str, folder: Path | None) -> Path | None:
-    """The file of a table in ``folder``, else in those of ``conf/table``."""
-    path = folder / f"{name}.yaml" if folder else None
-    return path if path and path.is_file() else conf_file("table", name)
+def _names() -> list[str]:
+    """The tables of ``conf/table``; what begins with an underscore is none."""
+    return [name for name in conf_files("table") if not name.startswith("_")]
 
 
-def _names(folder: Path | None) -> list[str]:
-    """The tables of ``folder``, or of all ``conf/table``."""
-    files = folder.glob("*.yaml") if folder else conf_files("table").values()
-    return sorted(path.stem for path in files if not path.name.startswith("_"))
-
-
-def extend(node: Mapping[str, Any], folder: Path | None = None) -> dict[str, Any]:
+def extend(node: Mapping[str, Any]) -> dict[str, Any]:
     """The content of a table file, put together with that of the file which it ``extends`` (see `TableSpec`).
 
     Raises:
@@ -43,11 +32,11 @@ def extend(node: Mapping[str, Any], folder: Path | None = None) -> dict[str, Any
     content = {key: value for key, value in node.items() if key != "extends"}
     if "extends" not in node:
         return content
-    path = _path(str(node["extends"]), folder)
+    path = conf_file("table", str(node["extends"]))
     if path is None:
-        names = [*_names(folder), *conf_files("table")]
-        raise ConfigError(wrong("extends", node["extends"], "the name of a file of conf/table", known=names))
-    base = extend(read_yaml(path, "table"), folder)
+        known = conf_files("table")
+        raise ConfigError(wrong("extends", node["extends"], "the name of a file of conf/table", known=known))
+    base = extend(read_yaml(path, "table"))
     whole = base | content
     for part in ("rows", "columns"):
         if isinstance(content.get(part), list):
@@ -91,14 +80,10 @@ def load_spec(path: Path | str) -> TableSpec:
     """Read one table file; `ConfigError`, naming file and key, for one that does not fit."""
     path = Path(path)
     try:
-        node = extend(read_yaml(path, "table"), path.parent)
+        node = extend(read_yaml(path, "table"))
     except ConfigError as error:
         raise ConfigError(str(error) if str(path) in str(error) else f"table file {path}: {error}") from error
-    spec = validate(TableSpec, {"name": path.stem, **node}, whole="table", before=f"table file {path}: ")
-    if spec.name != path.stem:
-        raise ConfigError(
-            f"table file {path}: {wrong('name', spec.name, f'{path.stem!r}, the name of the file')}"
-        )
+    spec = validate(TableSpec, node | {"name": path.stem}, whole="table", before=f"table file {path}: ")
     if spec.table is not None and path.stem != f"{spec.paper}_table{spec.table}":
         raise ConfigError(f"table file {path}: it holds table {spec.table} of {spec.paper}, so it must be called "
                           f"{spec.paper}_table{spec.table}.yaml.")  # fmt: skip
@@ -116,7 +101,7 @@ def _with_guests(specs: Sequence[TableSpec]) -> list[TableSpec]:
 
 def _with_rows(spec: TableSpec, methods: Mapping[str, Mapping[str, Any]]) -> TableSpec:
     rows = list(spec.rows)
-    tables = {spec.name, *_names(None)}
+    tables = {spec.name, *_names()}
     of_papers = [name for name in tables if re.fullmatch(r".+_table\d+", name)]
     for name, method in methods.items():
         wanted = method.get("tables") or []
@@ -135,18 +120,14 @@ def _with_rows(spec: TableSpec, methods: Mapping[str, Mapping[str, Any]]) -> Tab
     return spec if len(rows) == len(spec.rows) else spec.model_copy(update={"rows": tuple(rows)})
 
 
-def find_specs(
-    paper: str | None = None, table: int | None = None, folder: Path | None = None
-) -> list[TableSpec]:
+def find_specs(paper: str | None = None, table: int | None = None) -> list[TableSpec]:
     """All tables, or those of one paper, or with one number: numbered ones first, by name.
 
     Methods of ``conf/method`` whose file asks for it (``tables:``) have a row at the end. Raises `NoTable` if no table
     fits, and `ConfigError` for a broken file whose name says that it is asked for; other broken files are left out.
     """
     asked = f"{paper or '*'}_{f'table{table}' if table else '*'}" if paper or table else ""
-    files = usable(_names(folder), partial(_path, folder=folder), lambda name: fnmatchcase(name, asked))
-    paths = [path for path in files if path is not None]
-    specs = _with_guests(usable(paths, load_spec, lambda path: fnmatchcase(path.stem, asked)))
+    specs = _with_guests(usable(_names(), _load, lambda name: fnmatchcase(name, asked)))
     papers = sorted({spec.paper for spec in specs})
     if paper is not None and paper not in papers:
         raise NoTable(wrong("paper", paper, f"one of {', '.join(papers)} (conf/table/)", known=papers))
@@ -159,9 +140,13 @@ def find_specs(
     return sorted(matches, key=lambda spec: spec.table is None)
 
 
-def spec_called(name: str, where: str = "name", folder: Path | None = None) -> TableSpec:
+def spec_called(name: str, where: str = "name") -> TableSpec:
     """The table called ``name``; `ConfigError`, which calls it ``where``, if there is none."""
-    names, path = _names(folder), _path(name, folder)
-    if path is None or name not in names:
+    names = _names()
+    if name not in names:
         raise ConfigError(wrong(where, name, f"one of {', '.join(names)} (conf/table/)", known=names))
-    return _with_guests([load_spec(path)])[0]
+    return _with_guests([_load(name)])[0]
+
+
+def _load(name: str) -> TableSpec:
+    return load_spec(conf_file("table", name) or name)

@@ -21,7 +21,7 @@ from benchmark.config.files import FileModel, read_model, shown_path
 from benchmark.errors import ConfigError, wrong
 from benchmark.experiments.plan import TunedValues
 from benchmark.experiments.spec import TableSpec
-from benchmark.paths import CONF, ROOT, conf_file, conf_files
+from benchmark.paths import ROOT, conf_file, conf_files
 from benchmark.runs.files import write_with_folder
 
 COMMITTED = ROOT / "results" / "tuned"
@@ -83,11 +83,6 @@ def rate_at(own: float, step: int) -> Values:
     return {"train.lr": float(f"{own * 3 ** (step / 2):.3g}") if step else own}
 
 
-def first_trials(own: float) -> list[Values]:
-    """The trials of `RATES`."""
-    return [rate_at(own, step) for step in RATES]
-
-
 def single_changes(grid: SearchGrid, settings: Mapping[str, Any]) -> list[Values]:
     """Points of a grid that change one value of ``settings``: the nearest by ratio first, the parameters in turn."""
     lists = []
@@ -116,24 +111,14 @@ def next_trials(own: float, best_of_rates: int | None, changes: Sequence[Values]
     return [{**rate_at(own, step), **change} for change in changes] + [rate_at(own, n) for n in further]
 
 
-def grid_path(method: str, folder: Path | None = None) -> Path:
-    """The file of the grid of ``method``."""
-    file = f"{method}.yaml"
-    return folder / file if folder else conf_file("tune", method) or CONF / "tune" / file
-
-
-def load_grid(method: str, folder: Path | None = None) -> SearchGrid:
+def load_grid(method: str) -> SearchGrid:
     """The grid of ``method``; `ConfigError`, naming the file, if it does not exist or does not fit."""
-    path = grid_path(method, folder)
-    if not path.is_file():
-        methods = sorted(conf_files("tune"))
+    path = conf_file("tune", method)
+    if path is None:
+        methods = conf_files("tune")
         expected = f"a method with a grid (conf/tune/): {', '.join(methods)}"
         raise ConfigError(wrong("method", method, expected, known=methods))
-    grid = read_model(SearchGrid, path, "grid")
-    if grid.method != method:
-        expected = f"{method}, the name of the file"
-        raise ConfigError(f"grid file {path}: {wrong('method', grid.method, expected)}")
-    return grid
+    return read_model(SearchGrid, path, "grid")
 
 
 class Point(FileModel):
@@ -157,11 +142,14 @@ class Point(FileModel):
     cpu_seconds: float | None = None
 
 
-def point(values: Values, reached: Sequence[float | None], runs: Sequence[str] = ()) -> Point:
-    """The point for the validation values of its runs, one per seed; None or NaN for one that failed."""
+def mean_of_all(reached: Sequence[float | None]) -> tuple[float | None, int]:
+    """Mean of the validation values of a trial, one per seed, and the number of failures (None, NaN, infinite).
+
+    None if there are failures: the mean of the others would favour values that only sometimes work.
+    """
     good = [value for value in reached if value is not None and math.isfinite(value)]
-    mean = math.fsum(good) / len(good) if good and len(good) == len(reached) else None
-    return Point(values=values, validation=mean, diverged=len(reached) - len(good), runs=tuple(runs))
+    failed = len(reached) - len(good)
+    return (math.fsum(good) / len(good) if good and not failed else None), failed
 
 
 def best(points: Sequence[Point], higher_is_better: bool) -> int | None:

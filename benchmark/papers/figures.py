@@ -18,7 +18,7 @@ from benchmark.experiments.figures import FigureSpec
 from benchmark.experiments.plan import Cells
 from benchmark.experiments.spec import Column, Row, TableSpec
 from benchmark.reports import notes, pictures
-from benchmark.reports.collect import collect, collect_values
+from benchmark.reports.collect import collect
 from benchmark.reports.render.csv import to_csv
 from benchmark.reports.results import TableResults
 from benchmark.runs.files import storing, write_atomically
@@ -48,7 +48,7 @@ class Request:
     """What a drawing may use: its options in the preset, and the cells of its table, whose runs have all ended.
 
     ``extra``: settings (paths, runtime) for runs of the drawing's own. ``seeds``: the number of seeds that was asked
-    for; None: the figure's own. ``values``: folder of written tables that takes the place of runs.
+    for; None: the figure's own.
     """
 
     spec: FigureSpec
@@ -58,7 +58,6 @@ class Request:
     index: RunIndex
     extra: Mapping[str, Any]
     seeds: int | None
-    values: Path | None = None
 
     def option(self, name: str, default: Any = None) -> Any:
         """One option; `ConfigError` if it is missing and has no default."""
@@ -84,8 +83,6 @@ class Request:
     @property
     def results(self) -> TableResults:
         """What the table of the figure would show."""
-        if self.values is not None:
-            return collect_values(self.runs, self.preset, self.cells, self.values)
         return collect(self.runs, self.preset, self.cells, self.index)
 
     @property

@@ -17,7 +17,6 @@ from benchmark.experiments.spec import TableSpec
 from benchmark.reports.columns import compared
 from benchmark.reports.results import NOT_REACHED, OUTCOMES, Cell, CellRun, TableResults, build_results
 from benchmark.reports.statistics import reported_value
-from benchmark.reports.values import read_cells
 from benchmark.runs.index import RunIndex
 from benchmark.runs.result_files import DamagedError
 from benchmark.runs.status import RunState
@@ -48,19 +47,8 @@ def collect(spec: TableSpec, preset: str, cells: Cells, index: RunIndex) -> Tabl
         pairs = zip(cell.runs, others, strict=False)
         of_column = spec.of_column(column)
         planned[row, column] = Cell(cell.state, tuple(_cell_run(of_column, index, *pair) for pair in pairs))
-    return _results(spec, preset, cells, compared(cells, planned, index))
-
-
-def collect_values(spec: TableSpec, preset: str, cells: Cells, folder: Path) -> TableResults:
-    """The results of the planned ``cells``, from the CSV of the table in ``folder``, in place of runs."""
-    return _results(spec, preset, cells, read_cells(spec, preset, folder / f"{spec.name}.csv"))
-
-
-def _results(
-    spec: TableSpec, preset: str, cells: Cells, measured: Mapping[tuple[str, str], Cell]
-) -> TableResults:
     tuned = {key: cell.chosen for key, cell in cells.items() if cell.chosen is not None}
-    results = build_results(spec, preset, measured)
+    results = build_results(spec, preset, compared(cells, planned, index))
     return replace(results, stand_ins=_stand_ins(cells), tuned=tuned)
 
 

@@ -1,15 +1,14 @@
-"""Runs as a table of pandas: one row for each, and what they recorded."""
+"""Runs as a table of pandas, one row for each."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
 
-from benchmark.engine.records import Record
-from benchmark.runs.listing import ListedRun, as_text, differing
+from benchmark.runs.listing import Run, as_text, differing
 
 
-def run_frame(runs: Sequence[ListedRun], results: Path) -> pd.DataFrame:
+def run_frame(runs: Sequence[Run], results: Path) -> pd.DataFrame:
     """One row for each run: the settings that differ among the runs, then what became of it.
 
     ``state``; ``round``, the last one; ``test.accuracy`` and the like, of the last evaluation, as recorded (fractions);
@@ -30,8 +29,3 @@ def run_frame(runs: Sequence[ListedRun], results: Path) -> pd.DataFrame:
     frame = pd.DataFrame(rows)
     last = [column for column in ("seconds", "folder") if column in frame]
     return frame[[*(column for column in frame if column not in last), *last]]
-
-
-def record_frame(records: Sequence[Record]) -> pd.DataFrame:
-    """One row for each value that a run recorded: round, split, group, metric, value (accuracies are fractions)."""
-    return pd.DataFrame(records, columns=Record._fields)

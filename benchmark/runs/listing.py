@@ -1,17 +1,25 @@
 """The runs of a results folder, whatever made them: found by any key of their configuration."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from benchmark.config.schema import GROUPS, RunConfig
+from benchmark.engine.records import Record
 from benchmark.errors import ConfigError, nearest
+from benchmark.runs.folder import RunFolder
 from benchmark.runs.index import RunIndex
-from benchmark.runs.result_files import DamagedError
+from benchmark.runs.result_files import DamagedError, read_records
 from benchmark.runs.status import Result, RunState
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 STATE = "state"
 NAMES = {"format", *(f"{group}.name" for group in GROUPS)}
@@ -19,13 +27,48 @@ NAMES = {"format", *(f"{group}.name" for group in GROUPS)}
 
 
 @dataclass(frozen=True)
-class ListedRun:
-    """A run that has a folder. ``result`` is None before it is finished."""
+class Run:
+    """A run of a results folder.
+
+    Attributes:
+        key: Its folder below ``runs`` in the results folder.
+        config: Its configuration.
+        state: What became of it: done, diverged, failed, ...
+        result: None before it is finished.
+        files: Its files.
+    """
 
     key: str
     config: RunConfig
     state: RunState
     result: Result | None
+    files: RunFolder
+
+    @property
+    def folder(self) -> Path:
+        """Its folder."""
+        return self.files.path
+
+    @property
+    def message(self) -> str:
+        """Why it diverged or failed; empty otherwise."""
+        if self.result is not None:
+            return self.result.message
+        failure = self.files.last_failure()
+        return failure[0] if failure else ""
+
+    @property
+    def final(self) -> dict[str, dict[str, float]]:
+        """Its last evaluation, {split: {metric: value}}. Accuracies are fractions."""
+        return self.result.final if self.result else {}
+
+    def records(self) -> pd.DataFrame:
+        """All that it recorded: round, split, group, metric, value. `UserError` unless it has ended."""
+        import pandas as pd
+
+        if self.result is None:
+            raise ConfigError(f"{self.folder}: the run is not finished.")
+        return pd.DataFrame(read_records(self.folder, self.result), columns=Record._fields)
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -59,20 +102,21 @@ def as_text(value: Any) -> str:
     return yaml.safe_dump([value], default_flow_style=True, width=10**9).strip()[1:-1]
 
 
-def listed(index: RunIndex, keys: Iterable[str]) -> list[ListedRun]:
+def listed(index: RunIndex, keys: Iterable[str]) -> list[Run]:
     """These runs. One whose configuration cannot be read is left out; it is among the problems of ``index``."""
     runs = []
     for key in keys:
+        files = index.results.run(key)
         try:
-            config = index.results.run(key).read_config()
+            config = files.read_config()
         except DamagedError as error:
             index.problems[key] = str(error)
             continue
-        runs.append(ListedRun(key, config, index.state(key), index.result(key)))
+        runs.append(Run(key, config, index.state(key), index.result(key), files))
     return runs
 
 
-def find_runs(index: RunIndex, where: Mapping[str, str]) -> list[ListedRun]:
+def find_runs(index: RunIndex, where: Mapping[str, str]) -> list[Run]:
     """The runs of a results folder that fit ``where``. `ConfigError` for a key that no run has."""
     runs = listed(index, index.results.run_keys())
     keys = {STATE: None} | {key: None for run in runs for key in run.settings}
@@ -83,7 +127,7 @@ def find_runs(index: RunIndex, where: Mapping[str, str]) -> list[ListedRun]:
     return [run for run in runs if run.fits(where)]
 
 
-def differing(runs: Sequence[ListedRun]) -> list[str]:
+def differing(runs: Sequence[Run]) -> list[str]:
     """The keys whose values are not the same in all runs."""
     settings = [run.settings for run in runs]
     keys = dict.fromkeys(key for values in settings for key in values)

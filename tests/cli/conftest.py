@@ -3,16 +3,13 @@
 import copy
 import re
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from command_line import Cli, cli  # noqa: F401
+from command_line import Cli, cli, own_conf  # noqa: F401
 from tiny_runs import FAKE
-
-from benchmark.experiments.tables import find_specs, spec_called
 
 TOY: dict[str, Any] = {
     "paper": "toy",
@@ -53,10 +50,7 @@ def refusal(cli: Cli) -> Callable[[Sequence[str], str], str]:  # noqa: F811
 @pytest.fixture
 def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """``toy(rows=[...])``: the table command knows one table, `TOY` with these changes."""
-    folder = tmp_path / "conf"
-    folder.mkdir()
-    monkeypatch.setattr("benchmark.experiments.selection.find_specs", partial(find_specs, folder=folder))
-    monkeypatch.setattr("benchmark.experiments.selection.spec_called", partial(spec_called, folder=folder))
+    folder = own_conf(tmp_path, monkeypatch, "table", "figure") / "table"
     monkeypatch.setattr("benchmark.papers.registry.PAPER_TABLES", ())
 
     def change(**changes: Any) -> None:

@@ -44,12 +44,6 @@ def refused(refusal: Any, finished: Path) -> Iterator[Callable[..., str]]:
     assert {name: after.get(name) for name in before} == before
 
 
-# Values ------------------------------------------------------------------------------------------------------------
-
-
-# Partitions that cannot be -----------------------------------------------------------------------------------------
-
-
 # Raw data ----------------------------------------------------------------------------------------------------------
 
 
@@ -171,5 +165,7 @@ def test_a_run_that_fails_costs_only_itself(cli: Any, toy: Any) -> None:
 
 def test_a_table_that_is_no_yaml(refused: Any, toy: Any) -> None:
     for content in ("rows: [", "- a list", b"\xff"):
-        Path("conf/toy_table1.yaml").write_bytes(content if isinstance(content, bytes) else content.encode())
-        refused(["table"], "conf/toy_table1.yaml")
+        Path("conf/table/toy_table1.yaml").write_bytes(
+            content if isinstance(content, bytes) else content.encode()
+        )
+        refused(["table"], "conf/table/toy_table1.yaml")

@@ -14,7 +14,7 @@ from edited_code import Edit, edited  # noqa: F401
 
 from benchmark import paths
 from benchmark.__main__ import main
-from benchmark.cli import COMMANDS, GONE
+from benchmark.cli import COMMANDS
 from benchmark.config.compose import group_names
 
 
@@ -57,11 +57,6 @@ def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]
     assert shown.out.startswith(f"usage: python -m benchmark {command.split()[0]} ")
 
 
-@pytest.mark.parametrize("command", GONE)
-def test_commands_of_earlier_versions_name_what_takes_their_place(refusal: Any, command: str) -> None:
-    assert GONE[command] in refusal([command, "paper=fedmr"], command)
-
-
 # Data and partitions -----------------------------------------------------------------------------------------------
 
 
@@ -88,7 +83,7 @@ def test_the_partition_that_is_shown_is_that_of_the_run(cli: Any) -> None:
 
 
 def test_table_from_nothing_to_files(cli: Any, toy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    columns = yaml.safe_load(Path("conf/toy_table1.yaml").read_text())["columns"]
+    columns = yaml.safe_load(Path("conf/table/toy_table1.yaml").read_text())["columns"]
     late = {"key": "late", "label": "Late", "partition": "iid", "presets": ["paper"]}
     toy(presets=["quick", "paper"], columns=[*columns, late])
     assert numbers(cli("status", "seeds=1").out) == {"missing": 4}
@@ -229,18 +224,10 @@ def test_a_table_that_an_analysis_makes(cli: Any) -> None:
 # Where things are looked for ---------------------------------------------------------------------------------------
 
 
-def test_a_folder_of_configuration_files_alone(
-    cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    conf = str(shutil.copytree(paths.ROOT / "docs/template/conf", tmp_path / "conf"))
-    for words in (["--config-dir", conf], [f"--config-dir={conf}"]):
-        monkeypatch.setattr(paths, "CONF_FOLDERS", [paths.CONF])
-        done = cli("run", *words, "method=logit_squeezing", "--cfg", "job")
-        assert done.code == 0 and "lam: 0.01" in done.out, done.err
-    again = cli("run", "--config-dir", conf, "method=logit_squeezing", "--cfg", "job")
-    assert again.code == 0 and len(paths.CONF_FOLDERS) == 2, "the folder is no second place"
-    assert "expected a folder like conf/" in cli("run", "--config-dir", "nowhere").err
-    file = shutil.copyfile(paths.CONF / "method/fedprox.yaml", f"{conf}/method/fedprox.yaml")
+def test_a_file_that_two_repositories_have(cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    conf = shutil.copytree(paths.ROOT / "docs/template/conf", tmp_path / "conf")
+    monkeypatch.setattr(paths, "CONF_FOLDERS", [conf, paths.CONF])
+    file = shutil.copyfile(paths.CONF / "method/fedprox.yaml", conf / "method/fedprox.yaml")
     assert f"fedprox.yaml is there twice: {file} and" in cli("run", "method=fedprox").err
 
 

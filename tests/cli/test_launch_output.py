@@ -61,8 +61,8 @@ def seeds_in_csv(path: Path = CSV) -> set[int]:
 def test_tables_are_written_after_every_seed(cli: Any, toy: Any, launched: Any) -> None:
     """Two tables, one of which shares no run with the other; a run that failed holds nothing up."""
     toy()
-    text = Path("conf/toy_table1.yaml").read_text()
-    Path("conf/toy_table2.yaml").write_text(
+    text = Path("conf/table/toy_table1.yaml").read_text()
+    Path("conf/table/toy_table2.yaml").write_text(
         text.replace("table: 1", "table: 2").replace("rounds: 2", "rounds: 3")
     )
     before: list[set[int]] = []

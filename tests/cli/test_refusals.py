@@ -87,17 +87,17 @@ run -m seed=interval(0,1) | seed: a list of values
 run -m method=fedavg,fedprx | method: 'fedprx' 'fedprox'?
 run -m train.lr=0.1,-1 | train.lr=-1: train.lr
 run ~train.lrr | train.lrr: 'train.lr'?
-run train.lr=${train.nothing} | train.nothing
 run train.lr=[ | run: 'train.lr=[' KEY=VALUE
 run method=fédavg | run: 'method=fédavg' KEY=VALUE quotes
 run method='fédavg' | method: 'fédavg' 'fedavg'?
-run paths.data=${oc.env:HOME} | no call such as
+run paths.data=${oc.env:HOME} | no reference
 """
 TORCH = """
 run selection.name=roundrobin | 'roundrobin' 'round_robin'?
 run +method.client.fedprx={} | 'fedprx' 'fedprox'?
 figure name=leaderboard dataset.options.nois=1 | leaderboard, nois: 'noise'?
 table name=leaderboard show=published | show: 'published' leaderboard
+table name=leaderboard show=difference base=own | base: 'own' leaderboard
 data prepare dataset=acevedo dataset.options.size=64 data=nothing | Acevedo-20: got no basophil
 """
 """Mistakes that are found after PyTorch, pandas or matplotlib has been imported."""

@@ -55,12 +55,11 @@ def test_swept_values(word: str, values: tuple[Any, ...]) -> None:
         ("dataset.options.strict=true", {}),
         ("dataset.options.strict=false", {"strict": False}),
         ("+dataset.options.size=64", {"size": 64}),
-        ("dataset.options.size=${train.batch_size}", {"size": 32}),
     ],
 )
 def test_options_of_the_data_set(words: str, options: dict[str, Any]) -> None:
     """Acevedo-20 has ``strict`` and other options, and conf/dataset/acevedo.yaml sets none. A default is no change."""
-    base = ["dataset=acevedo", "partition=iid", "train.batch_size=32"]
+    base = ["dataset=acevedo", "partition=iid"]
     plain, run = configuration(base), configuration([*base, *words.split()])
     assert run.dataset.options == options
     assert (run.hash == plain.hash) == (not options)

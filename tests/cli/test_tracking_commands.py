@@ -5,9 +5,6 @@ from typing import Any
 
 from tracked_runs import inspect, of_type, offline_files, wandb_environment  # noqa: F401
 
-from benchmark.commands.options import TrackingOptions, tracking_settings
-from benchmark.tracking import TrackingSettings
-
 OFFLINE = ("tracking=wandb", "tracking.mode=offline")
 
 
@@ -37,9 +34,3 @@ def test_export_sends_what_was_not_tracked(cli: Any, toy: Any) -> None:
     assert (code, out) == (1, "0 runs sent\n") and "W&B cannot be used" in err
     assert cli("export", "wandb", *OFFLINE[1:]).out == "2 runs sent\n"
     assert len(opened(Path("results"))) == 2
-
-
-def test_words_set_settings_of_tracking() -> None:
-    assert tracking_settings(TrackingOptions()) == TrackingSettings(name="off")
-    words = TrackingOptions(tracking="wandb", tracking_settings={"tags": ["a", "b"], "init_timeout": 5})
-    assert tracking_settings(words) == TrackingSettings(name="wandb", tags=("a", "b"), init_timeout=5.0)

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,6 @@ from tuned_runs import GRID, Values, config_of, pretend, pretend_grid
 
 from benchmark.engine.records import Record
 from benchmark.experiments import tuning
-from benchmark.experiments.figures import find_figures
-from benchmark.experiments.tables import spec_called
 from benchmark.runs.folder import ResultsFolder
 
 MU = "method.client.fedprox.mu"
@@ -251,20 +248,12 @@ def test_a_table_takes_what_was_chosen_and_says_so(cli: Any, searched: None) -> 
     assert "**Hyper-parameters.** Nothing was tuned here." in Path("plain/toy_table1.md").read_text()
 
 
-def test_a_figure_draws_the_tuned_runs_of_its_table(
-    cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    figures = tmp_path / "figures"
-    figures.mkdir()
+def test_a_figure_draws_the_tuned_runs_of_its_table(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     node = {
         "paper": "toy", "figure": 1, "title": "Toy", "kind": "curves", "table": "toy_table1", "rows": ["prox"],
         "columns": ["iid"], "presets": {"quick": {}},
     }  # fmt: skip
-    (figures / "toy_figure1.yaml").write_text(yaml.safe_dump(node))
-    monkeypatch.setattr(
-        "benchmark.experiments.figures.spec_called", partial(spec_called, folder=tmp_path / "conf")
-    )
-    monkeypatch.setattr("benchmark.commands.figures.find_figures", partial(find_figures, folder=figures))
+    Path("conf/figure/toy_figure1.yaml").write_text(yaml.safe_dump(node))
     pretend_grid("iid", (0.2, 0.3, 0.9, 0.4), (0, 0, 0, 0))
     assert cli(*PROX, "columns=iid").code == 0
     pretend(config_of("iid", 0.1, split=0.0), {"test": {1: 0.25, 2: 0.75}})

@@ -18,7 +18,6 @@ import datasets
 import partitions.core.registry
 from benchmark.config import schema
 from benchmark.config.compose import CHOICES, compose, group_names, load_group, resolve
-from benchmark.config.files import load_yaml
 from benchmark.config.merge import merge
 from benchmark.config.schedules import learning_rate
 from benchmark.config.schema import GROUPS, RunConfig
@@ -64,8 +63,6 @@ PAIRS: list[tuple[str, list[Mapping[str, Any]]]] = [
     ("dataset=fake +dataset.options.classes=4 +dataset.options={channels:3}",
      [{"dataset": {"name": "fake", "options": {"classes": 4, "channels": 3}}}]),
     ("'paths.data=a b' train.lr=1e-3 train.lr=0.2", [{"paths": {"data": "a b"}, "train": {"lr": 0.2}}]),
-    ("train.batch_size=64 evaluation.batch_size=${train.batch_size}",
-     [{"train": {"batch_size": 64}, "evaluation": {"batch_size": 64}}]),
     ("preset=small dataset=digits_cmnist dataset.train_per_class=50 partition=interaction partition.scale=0.25 "
      "method=fedavgm+fedprox method.server.optimizer.beta=0.9 selection=round_robin train.clients_per_round=9 "
      "evaluation.validation=0.1 precision.amp=true",
@@ -231,9 +228,3 @@ def test_all_mistakes_come_at_once() -> None:
 def test_learning_rates_over_rounds(schedule: dict[str, Any], rates: list[float]) -> None:
     rate = learning_rate(0.8, 4, schedule)
     assert [rate(t) for t in range(5)] == pytest.approx(rates, abs=1e-15)
-
-
-def test_a_key_that_is_there_twice() -> None:
-    for text in ("a: 1\na: 2", "b: {a: 1, a: 2}"):
-        with pytest.raises(yaml.YAMLError, match=r"line [12]: the key 'a' is given twice"):
-            load_yaml(text)

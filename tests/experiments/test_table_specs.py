@@ -8,24 +8,25 @@ from typing import Any
 import pandas as pd
 import pytest
 import yaml
+from command_line import own_conf
 
 from benchmark.errors import ConfigError
 from benchmark.experiments.metrics import WhichRound
 from benchmark.experiments.spec import TableSpec
-from benchmark.experiments.tables import TABLE_FOLDER, _with_rows, find_specs, load_spec
+from benchmark.experiments.tables import _with_rows, find_specs, load_spec
 from benchmark.papers.registry import PAPER_TABLES, find
-from benchmark.paths import PUBLISHED
+from benchmark.paths import CONF, PUBLISHED
 from benchmark.reports.layout import as_table
 from benchmark.reports.published import published_cells
 from benchmark.reports.render import markdown
 from benchmark.reports.results import Cell, build_results
 
-NAMES = sorted(path.stem for path in TABLE_FOLDER.glob("[!_]*.yaml"))
+NAMES = sorted(path.stem for path in (CONF / "table").glob("[!_]*.yaml"))
 
 
 @cache
 def spec_of(name: str) -> TableSpec:
-    return load_spec(TABLE_FOLDER / f"{name}.yaml")
+    return load_spec(CONF / "table" / f"{name}.yaml")
 
 
 def test_a_pattern_stands_for_the_tables_of_papers() -> None:
@@ -279,10 +280,11 @@ def test_names_mappings_seeds_and_notes(tmp_path: Path) -> None:
             spec.cell_settings(*cell)
 
 
-def test_a_table_that_extends_another(tmp_path: Path) -> None:
+def test_a_table_that_extends_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = own_conf(tmp_path, monkeypatch, "table") / "table"
     base = small(table=None, rows=[{"key": key, "label": key, "method": "fedavg"} for key in ("x", "y", "z")])
     base["overrides"] = [*base["overrides"], {"row": "y,z", "train": {"lr": 7}}]  # type: ignore[misc]
-    written(tmp_path, base, "_base.yaml")
+    written(folder, base, "_base.yaml")
     node = {
         "extends": "_base",
         "title": "Other",
@@ -294,8 +296,8 @@ def test_a_table_that_extends_another(tmp_path: Path) -> None:
         "columns": [{"key": "[ab]", "group": "G"}],
         "overrides": [{"row": "z", "train": {"lr": 9}}],
     }
-    spec = load_spec(written(tmp_path, node, "other.yaml"))
-    assert [spec.name for spec in find_specs(folder=tmp_path)] == ["other"]
+    spec = load_spec(written(folder, node, "other.yaml"))
+    assert [spec.name for spec in find_specs()] == ["other"]
     assert (spec.title, spec.paper, len(spec.seed_range("paper"))) == ("Other", "toy", 5)
     assert [(row.key, row.label) for row in spec.rows] == [("z", "z"), ("x", "New"), ("n", "N")]
     columns = [(column.key, column.label, column.group) for column in spec.columns]
@@ -303,12 +305,12 @@ def test_a_table_that_extends_another(tmp_path: Path) -> None:
     settings = {row.key: spec.cell_settings(row.key, "a", "quick") or {} for row in spec.rows}
     assert {key: value["train"].get("lr") for key, value in settings.items()} == {"z": 9, "x": 8, "n": None}
     assert spec.column_note("a", "quick") == "halved"
-    written(tmp_path, {"extends": "other", "columns": ["b"], "presets": ["paper"], "seeds": 1}, "third.yaml")
-    third = load_spec(tmp_path / "third.yaml")
+    written(folder, {"extends": "other", "columns": ["b"], "presets": ["paper"], "seeds": 1}, "third.yaml")
+    third = load_spec(folder / "third.yaml")
     assert len(third.overrides) == 3, "overrides that match nothing are not inherited"
     for wrong, said in (({"extends": "bas"}, "extends: got 'bas'"), ({"rows": ["q"]}, "rows: got 'q'")):
         with pytest.raises(ConfigError, match=f"other.yaml: {said}"):
-            load_spec(written(tmp_path, node | wrong, "other.yaml"))
+            load_spec(written(folder, node | wrong, "other.yaml"))
 
 
 def test_a_part_of_a_table() -> None:

@@ -1,12 +1,12 @@
 """Grids, the choice among their points, the file of chosen values, and what a plan makes of it."""
 
-import math
 from functools import reduce
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from command_line import own_conf
 
 from benchmark.config.compose import group_names, load_group
 from benchmark.errors import ConfigError, StorageError
@@ -17,10 +17,9 @@ from benchmark.experiments.tuning import (
     TunedCell,
     TunedFolder,
     TunedTable,
-    first_trials,
     load_grid,
     next_trials,
-    point,
+    rate_at,
     single_changes,
 )
 from benchmark.paths import CONF
@@ -57,16 +56,14 @@ def tuned_cell(**changes: Any) -> TunedCell:
     return TunedCell.model_validate(fields | changes)
 
 
-def write_grid(folder: Path, text: str) -> Path:
-    (folder / "fedprox.yaml").write_text(text)
-    return folder
+@pytest.fixture
+def grid_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    return own_conf(tmp_path, monkeypatch, "tune") / "tune" / "fedprox.yaml"
 
 
-def test_a_grid_is_the_full_product_in_the_order_of_the_file(tmp_path: Path) -> None:
-    folder = write_grid(
-        tmp_path, f"method: fedprox\ngrid: {{{MU}: [1e-5, 0.1], train.lr: [1, 2.0, 1.0e-3]}}\n"
-    )
-    points = load_grid("fedprox", folder).points
+def test_a_grid_is_the_full_product_in_the_order_of_the_file(grid_file: Path) -> None:
+    grid_file.write_text(f"method: fedprox\ngrid: {{{MU}: [1e-5, 0.1], train.lr: [1, 2.0, 1.0e-3]}}\n")
+    points = load_grid("fedprox").points
     assert points == [
         {MU: 0.00001, "train.lr": 1}, {MU: 0.00001, "train.lr": 2.0}, {MU: 0.00001, "train.lr": 0.001},
         {MU: 0.1, "train.lr": 1}, {MU: 0.1, "train.lr": 2.0}, {MU: 0.1, "train.lr": 0.001},
@@ -100,27 +97,14 @@ def test_our_grids_fit_their_methods(name: str) -> None:
         (f"method: fedprox\ngrid: {{{MU}: [0.1, 1e-1]}}", f"{MU}: got [0.1, 0.1]"),
         ("method: fedprox\ngrid: {train.rounds: [1, 2]}", "train.rounds cannot be tuned"),
         (f"method: fedprox\ngird: {{{MU}: [0.1]}}", "gird: unknown key"),
-        (f"method: fedavgm\ngrid: {{{MU}: [0.1]}}", "method: got 'fedavgm'"),
         ("a: [", "cannot be read"),
     ],
 )
-def test_grids_that_cannot_be(tmp_path: Path, text: str, said: str) -> None:
+def test_grids_that_cannot_be(grid_file: Path, text: str, said: str) -> None:
+    grid_file.write_text(text)
     with pytest.raises(ConfigError) as error:
-        load_grid("fedprox", write_grid(tmp_path, text))
-    assert f"grid file {tmp_path / 'fedprox.yaml'}" in str(error.value) and said in str(error.value)
-
-
-def test_a_point_that_diverged_in_one_seed_has_no_mean() -> None:
-    """The mean of the seeds that are left would favour a value that only sometimes works."""
-    for bad in (None, math.nan, math.inf):
-        assert point({MU: 0.1}, [0.9, bad]) == Point(values={MU: 0.1}, validation=None, diverged=1)
-
-
-def test_the_edges_of_a_grid() -> None:
-    """The smallest and the largest of three numbers; not of two, and not of words."""
-    points = [Point(values={MU: mu, "a": a, "b": "x"}) for mu in (0.1, 1, 10) for a in (1, 2)]
-    assert tuning.at_edge(points, {MU: 10, "a": 1, "b": "x"}) == (MU,)
-    assert tuning.at_edge(points, {MU: 1, "a": 1, "b": "x"}) == ()
+        load_grid("fedprox")
+    assert f"grid file {grid_file}" in str(error.value) and said in str(error.value)
 
 
 def test_what_is_written_is_read_again(tmp_path: Path) -> None:
@@ -200,7 +184,7 @@ MU1, MU2 = "method.client.fedmr.mu1_code", "method.client.fedmr.mu2"
 def test_the_trials_of_a_method() -> None:
     """Steps of sqrt(3) around 0.3; FedMR's grid around mu1 = 1e-2 and mu2 = 0.1, one value at a time."""
     rates = [0.1, 0.3, 0.9]
-    assert first_trials(0.3) == [{"train.lr": rate} for rate in rates]
+    assert [rate_at(0.3, step) for step in tuning.RATES] == [{"train.lr": rate} for rate in rates]
     settings = {"method": {"client": {"fedmr": {"mu1_code": 0.01, "mu2": 0.1}}}}
     changes = single_changes(load_grid("fedmr"), settings)
     assert changes[:6] == [{MU1: 1e-3}, {MU2: 0.01}, {MU1: 0.1}, {MU2: 0.001}, {MU1: 1e-4}, {MU2: 1e-4}]

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import pytest
 from tiny_runs import FAKE
 
+from benchmark import paths
 from benchmark.__main__ import main
 from benchmark.cli.grammar import settings_of
 from benchmark.config.compose import configured, resolve
@@ -35,6 +36,21 @@ FAKE_RUN = (
     "train.batch_size=8",
 )
 """A run that takes a second."""
+
+
+def own_conf(place: Path, monkeypatch: pytest.MonkeyPatch, *groups: str) -> Path:
+    """``place``/conf, which is read instead of conf/: empty in these ``groups``, the same files in the others."""
+    folder = place / "conf"
+    for path in paths.CONF.iterdir():
+        if path.name in groups:
+            (folder / path.name).mkdir(parents=True)
+        elif path.is_dir():
+            folder.mkdir(exist_ok=True)
+            (folder / path.name).symlink_to(path)
+    monkeypatch.setattr(paths, "CONF_FOLDERS", [folder])
+    # Methods name tables in which they want a row, and these are not there.
+    monkeypatch.setattr("benchmark.experiments.tables._with_guests", list)
+    return folder
 
 
 @pytest.fixture

@@ -9,10 +9,15 @@ import pytest
 
 from benchmark.experiments.plan import plan
 from benchmark.experiments.tables import load_spec
-from benchmark.paths import ROOT, VARIABLE
+from benchmark.paths import CONF, ROOT, VARIABLE
 
 STUDIES = ROOT / "results" / "studies"
 TABLES = {path.stem: path for path in STUDIES.glob("*/conf/table/*.yaml")}
+
+
+@pytest.fixture(autouse=True)
+def all_studies(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("benchmark.paths.CONF_FOLDERS", [*STUDIES.glob("*/conf"), CONF])
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -36,16 +41,9 @@ def test_runs_before_a_default_changed_keep_their_form() -> None:
 
 
 def test_a_study_is_a_repository_of_its_own(tmp_path: Path) -> None:
-    words = [
-        "figure",
-        "name=forest_fedsdc",
-        "preset=small",
-        f"values={STUDIES / 'equal_classes'}",
-        f"out={tmp_path}",
-    ]
-    subprocess.run(
-        [sys.executable, "-m", "benchmark", *words, f"results={tmp_path / 'results'}"],
-        env=os.environ | {VARIABLE: str(STUDIES / "equal_classes")}, cwd=ROOT, check=True, capture_output=True,
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmark", "status", "name=fedsdc_equal_classes", "preset=small"],
+        env=os.environ | {VARIABLE: str(STUDIES / "equal_classes"), "PYTHONPATH": str(ROOT)}, cwd=tmp_path,
+        check=True, capture_output=True, text=True,
     )  # fmt: skip
-    text = (tmp_path / "forest_fedsdc.csv").read_text()
-    assert "here,-0.29" in text and "published,2.47" in text
+    assert "fedsdc_equal_classes" in done.stdout

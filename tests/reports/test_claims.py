@@ -1,4 +1,4 @@
-"""All comparisons of a table, their verdicts, and tables whose values are read from a CSV.
+"""All comparisons of a table, their verdicts.
 
 Toy table, in percent: FedAvg 60 62 64, FedProx 70 71 72, FedAvgM 70.5 69 72. With two degrees of freedom t must exceed
 7.6488, 6.2053 and 4.302653 at 0.05/3, 0.05/2 and 0.05. FedProx - FedAvg is 9 with error 1 / sqrt 3, t = 15.6. FedAvgM -
@@ -7,24 +7,16 @@ FedAvg = 10.5 7 8 has mean 8.5, squared deviations 4 2.25 0.25 and error sqrt(3.
 """
 
 import math
-from dataclasses import replace
 from pathlib import Path
 
-import pandas as pd
 import pytest
 from finished_runs import toy_table
 
-from benchmark.cli.make import figure, table
-from benchmark.errors import ConfigError
-from benchmark.experiments.spec import TableSpec
-from benchmark.experiments.tables import load_spec
-from benchmark.paths import CONF, ROOT
-from benchmark.reports import claims, layout
+from benchmark.reports import claims
 from benchmark.reports.claims import verdict
 from benchmark.reports.render import csv, markdown
 from benchmark.reports.results import Cell, CellRun, TableResults, build_results
 from benchmark.reports.statistics import Difference
-from benchmark.reports.values import read_cells
 
 GOLDEN = Path(__file__).parent / "golden"
 HEAD = "method,setting,metric,mean,std,n_seeds,unit,note"
@@ -107,91 +99,3 @@ def test_verdicts(measured: Difference | None, published: Difference | None, sai
 def test_a_verdict_says_where_the_correction_matters() -> None:
     said = verdict(pairs(1, 3), pairs(1, 3), (-1.0, 5.0))
     assert said == "holds; not resolved after Holm's correction"
-
-
-# Values of a CSV ----------------------------------------------------------------------------------------------------
-
-
-def written(tmp_path: Path) -> tuple[TableSpec, Path, str]:
-    """The toy table with every outcome of a run, two processors in a cell and a mark, written as CSV."""
-    spec, cells = load_spec(GOLDEN / "toy_table1.yaml"), {}
-    for row, values in VALUES.items():
-        runs = [CellRun(seed, "done", value, f"runs/{row}/seed{seed}") for seed, value in enumerate(values)]
-        runs = [replace(run, processor="x y=z" if run.seed else row, differs="other threads") for run in runs]
-        cells[row, "a"] = Cell("ok", tuple(runs))
-        cells[row, "b"] = Cell(
-            "ok", (*runs[:2], CellRun(2, "diverged", run="runs/b/seed2"), CellRun(5, "missing"))
-        )
-        cells[row, "late"] = Cell("not in this preset")
-    text = csv.render(layout.as_table(build_results(spec, "quick", cells, tmp_path), "difference"))
-    (tmp_path / "values.csv").write_text(text)
-    return spec, tmp_path / "values.csv", text
-
-
-def test_a_written_table_is_read_back(tmp_path: Path) -> None:
-    """The same numbers, averages, pairs and marks. Of fewer rows and columns the others are ignored."""
-    (tmp_path / "toy_table1.csv").write_text((GOLDEN / "toy_table1.published.csv").read_text())
-    spec, path, text = written(tmp_path)
-    results = build_results(spec, "quick", read_cells(spec, "quick", path), tmp_path)
-    assert csv.render(layout.as_table(results, "difference")) == text
-    difference = results.cells["fedprox", "a"].difference
-    assert difference is not None and difference.n == 2, "seed 0 has another processor"
-    part = spec.cut(["fedavg", "fedx"], ["b"])
-    cells = build_results(part, "quick", read_cells(part, "quick", path), tmp_path).cells
-    assert {key: cell.outcome for key, cell in cells.items()} == {
-        ("fedavg", "b"): "diverged",
-        ("fedx", "b"): "missing",
-    }
-
-
-def test_files_that_are_no_such_table(tmp_path: Path) -> None:
-    (tmp_path / "toy_table1.csv").write_text((GOLDEN / "toy_table1.published.csv").read_text())
-    spec, path, _ = written(tmp_path)
-    with pytest.raises(
-        ConfigError, match=r"got toy_table1 at preset quick in .*; expected .* at preset paper"
-    ):
-        read_cells(spec, "paper", path)
-    path.write_text("row,column\na,b\n")
-    with pytest.raises(ConfigError, match="cannot be read as a written table: 'table'"):
-        read_cells(spec, "quick", path)
-    path.write_text("table,preset,row,column,seeds,status,runs\ntoy_table1,quick,fedavg,a,0=what,done,\n")
-    with pytest.raises(ConfigError, match="cannot be read as a written table: could not convert"):
-        read_cells(spec, "quick", path)
-    with pytest.raises(ConfigError, match="cannot be read"):
-        read_cells(spec, "quick", tmp_path / "nowhere.csv")
-
-
-def test_the_commands_take_values(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of a file as older versions wrote it, without processors. No run is carried out, and no data is read."""
-    lines = [f"fedsdc_table1,small,{row},iid,{seeds},done," for row, seeds in (
-        ("fedavgm", "0=70.0;1=71.0;2=72.0"), ("fedadam", "0=60.0;1=62.0;2=64.0"), ("fedsdc", "0=70.5;1=69.0;2=72.0"))
-    ]  # fmt: skip
-    (tmp_path / "fedsdc_table1.csv").write_text(
-        "\n".join(["table,preset,row,column,seeds,status,runs", *lines])
-    )
-    words = [
-        "preset=small",
-        f"values={tmp_path}",
-        f"out={tmp_path / 'out'}",
-        f"results={tmp_path / 'results'}",
-    ]
-    assert table(["name=fedsdc_table1", "show=difference", "base=own", *words]) == 0
-    data = pd.read_csv(tmp_path / "out" / "fedsdc_table1.csv").set_index(["column", "row", "base"])
-    assert list(data.loc[("iid", "fedsdc", "fedavgm"), ["difference", "difference_n"]]) == [-0.5, 3]
-    assert data.loc[("iid", "fedsdc", "fedadam"), "published_difference"] == 1.23
-    assert data.loc[("niid2", "fedsdc_plus", "fedsdc"), "verdict"] == "not measured"
-    assert not (tmp_path / "results").exists()
-
-    monkeypatch.setattr(
-        "benchmark.paths.CONF_FOLDERS", [ROOT / "results" / "studies" / "forests" / "conf", CONF]
-    )
-    assert figure(["name=forest_fedsdc_table1", *words]) == 0
-    drawn = pd.read_csv(tmp_path / "out" / "forest_fedsdc_table1.csv")
-    assert list(drawn[drawn["source"] == "here"]["difference"]) == [-0.5]
-    with pytest.raises(ConfigError, match=r"values: .*; expected figures of kind bars or forest"):
-        figure(["name=fedsdc_figure4", f"values={tmp_path}"])
-    with pytest.raises(ConfigError, match="base: got 'own'; expected a row of leaderboard"):
-        table(["name=leaderboard", "show=difference", "base=own", f"values={tmp_path}"])
-    capsys.readouterr()

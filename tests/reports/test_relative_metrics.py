@@ -8,7 +8,8 @@ from finished_runs import as_markdown, fail, finish, toy_table
 from benchmark.engine.records import Record
 from benchmark.experiments.plan import plan
 from benchmark.experiments.spec import TableSpec
-from benchmark.experiments.tables import TABLE_FOLDER, load_spec
+from benchmark.experiments.tables import load_spec
+from benchmark.paths import CONF
 from benchmark.reports.collect import collect
 from benchmark.reports.layout import as_table
 from benchmark.reports.render import csv, latex
@@ -90,7 +91,9 @@ def test_without_the_reference_there_is_nothing_to_reach(tmp_path: Path) -> None
 
 def test_the_two_halves_of_fedmr_table_4_are_made_of_the_same_runs() -> None:
     """Evaluated after every round: otherwise the first round that reaches a value is unknown."""
-    rounds, speedup = (load_spec(TABLE_FOLDER / f"{name}.yaml") for name in ("fedmr_table4", "fedmr_speedup"))
+    rounds, speedup = (
+        load_spec(CONF / "table" / f"{name}.yaml") for name in ("fedmr_table4", "fedmr_speedup")
+    )
     for preset in ("quick", "small", "paper"):
         cells = plan(rounds, preset)
         assert cells == plan(speedup, preset)

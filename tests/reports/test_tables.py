@@ -29,7 +29,8 @@ from benchmark.experiments.metrics import Show
 from benchmark.experiments.plan import plan
 from benchmark.experiments.selection import TableQuery
 from benchmark.experiments.spec import TableSpec
-from benchmark.experiments.tables import TABLE_FOLDER, load_spec
+from benchmark.experiments.tables import load_spec
+from benchmark.paths import CONF
 from benchmark.reports.collect import collect
 from benchmark.reports.layout import as_table
 from benchmark.reports.render import csv, latex, markdown, terminal
@@ -237,7 +238,7 @@ def test_what_a_table_says_of_its_settings(published: Path) -> None:
 
 
 def test_wide_tables_are_cut_into_blocks_of_whole_groups() -> None:
-    table = as_table(build_results(load_spec(TABLE_FOLDER / "fedmr_table1.yaml"), "quick", {}))
+    table = as_table(build_results(load_spec(CONF / "table" / "fedmr_table1.yaml"), "quick", {}))
     names = ["FMNIST", "SVHN", "CIFAR-10", "CIFAR-100"]
     assert [(block.title, len(block.columns)) for block in table.blocks] == [(name, 6) for name in names]
     assert markdown.render(table).count("\n## ") == 4
@@ -302,7 +303,7 @@ def _hostile(published: Path) -> Table:
 
 @pytest.mark.skipif(not _has_latex(), reason="pdflatex is not installed")
 def test_latex_compiles_as_it_is_and_included(published: Path, toy: Table, tmp_path: Path) -> None:
-    specs = [load_spec(TABLE_FOLDER / f"{name}.yaml") for name in ("fedmr_table1", "feddiverse_table3")]
+    specs = [load_spec(CONF / "table" / f"{name}.yaml") for name in ("fedmr_table1", "feddiverse_table3")]
     words = text_table("words", "[x] & y", pd.DataFrame({text: [text, "-1.50"] for text in NASTY}), NASTY)
     empty = [as_table(build_results(spec, "paper", {})) for spec in specs]
     inputs = ""

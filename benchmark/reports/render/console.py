@@ -24,5 +24,5 @@ class TextConsole(Console):
         return super().render_str(printable(text), **options)
 
     def on_broken_pipe(self) -> None:
-        """Leave it to `benchmark.__main__`."""
+        """Leave it to `benchmark.cli.main`."""
         raise
