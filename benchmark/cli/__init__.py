@@ -61,3 +61,19 @@ GROUPS = {
 }
 
 COMMANDS = {name: command for commands in GROUPS.values() for name, command in commands.items()}
+
+GONE = {
+    "analyse": "`table name=NAME` makes the tables of analyses, and `table --curves` the curves",
+    "fidelity": "docs/fidelity.md has the differences between papers and code, with the measured effects of switches",
+    "document": "`make docs` builds the pages",
+    "partition": "`data partition` shows the clients of a partition",
+    "verify": "`table` carries out again what is damaged",
+    "checklist": "config.yaml and result.json in the folder of a run have what such a list asks for",
+    "logs": "log.txt lies in the folder of a run, and the logs of workers in launches/ of the results folder",
+    "retry": "the same command carries out again what has failed",
+    "cancel": "Ctrl-C stops a launch here; on a cluster it says which `scancel` ends its tasks",
+    "track": "`export wandb` sends finished runs that were not tracked",
+    "bench": "`python scripts/bench/speed.py` measures the speed beside a bare loop",
+    "doctor": "`plan` says what tables need before they are made",
+}
+"""Commands of earlier versions, and what takes their place."""
