@@ -194,8 +194,8 @@ def method_page(one: Algorithm) -> str:
 def fidelity() -> str:
     """docs/fidelity.md: its introduction as it is there, and a table of the ledger for each paper."""
     text = (ROOT / "docs" / "fidelity.md").read_text(encoding="utf-8")
-    effects = pd.concat(
-        [pd.read_csv(EFFECTS / f"{name}.csv").assign(preset=name) for name in ("quick", "small")]
+    effects = pd.concat(map(pd.read_csv, sorted(EFFECTS.glob("switches_*.csv")))).dropna(
+        subset=["difference"]
     )
     parts = [text.partition("\n## ")[0].strip()]
     for chapter in load():
@@ -205,7 +205,7 @@ def fidelity() -> str:
         lines = []
         for entry in chapter.entries:
             switches = (f"`{key}`: {', '.join(map(_yaml, tried))}" for key, tried in entry.switch.items())
-            measured = [_effect(line) for _, line in effects[effects["id"] == entry.id].iterrows()]
+            measured = [_effect(line) for _, line in effects[effects["row"] == entry.id].iterrows()]
             about = f'<a id="{entry.id}"></a>{entry.title}', entry.paper, entry.code, entry.default
             lines.append((*about, "<br>".join(switches), "<br>".join(measured)))
         head = ("about", "paper", "authors' code", "here", "switch", "effect")
@@ -218,11 +218,9 @@ def _yaml(value: Value) -> str:
 
 
 def _effect(line: "pd.Series[Any]") -> str:
-    """``quick +2.12 points``: the metric with the switch minus the metric without it."""
-    if pd.isna(line["difference"]):
-        return f"{line['preset']} diverged"
+    """``+2.12 [0.50, 3.74] points``: the metric with the switch minus the metric without it, and its 95 % interval."""
     unit = METRICS[line["metric"]].unit.replace("%", " points")
-    return f"{line['preset']} {line['difference']:+.2f}{unit}"
+    return "{difference:+.2f} [{difference_low:.2f}, {difference_high:.2f}]".format(**line) + unit
 
 
 def pages() -> dict[str, str]:

@@ -1,7 +1,7 @@
 """The fidelity ledger: where a paper, its authors' code or the paper's own text disagree, and what is done here.
 
 The entries are data, ``entries/<paper>.yaml``. ``docs/generate.py`` writes them to ``docs/fidelity.md``, with the
-measured effects in ``results/fidelity``. A test builds every value of every switch.
+measured effects in ``results/studies/switches``. A test builds every value of every switch.
 """
 
 from pathlib import Path
@@ -13,8 +13,8 @@ from benchmark.config.files import FileModel, read_model
 from benchmark.paths import ROOT
 
 ENTRIES = Path(__file__).with_name("entries")
-EFFECTS = ROOT / "results" / "fidelity"
-"""Measured effects of switches, one CSV for each preset."""
+EFFECTS = ROOT / "results" / "studies" / "switches"
+"""Measured effects of switches: tables whose rows are called by the ids of entries."""
 
 PAPERS = ("fedld", "fedsdc", "feddiverse", "fedmr", "baselines")
 """The four papers and their baselines together, in the order of the page."""
