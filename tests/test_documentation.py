@@ -138,6 +138,7 @@ def test_example_of_a_table(tmp_path: Path) -> None:
     assert overrides["partition"]["clients"] == 5
 
 
+@pytest.mark.slow
 def test_the_notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It makes the same kinds of outputs that are shown, and leaves nothing in its folder."""
     for name in ("FEDTABLES_CACHE", "IPYTHONDIR", "TMPDIR"):

@@ -128,18 +128,22 @@ def conf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("preset", b"preset: mine\ndefaults: [small]", r"defaults: got \['small'\]"),
     ],
 )
-def test_a_broken_file_of_conf(
-    conf: Path, cli: Any, refusal: Any, group: str, content: bytes, said: str
-) -> None:
+def test_a_broken_file_of_conf(conf: Path, refusal: Any, group: str, content: bytes, said: str) -> None:
     path = conf / group / "mine.yaml"
     path.write_bytes(content)
     assert str(path) in refusal(["run", f"{group}=mine"], said)
+
+
+def test_a_broken_file_of_conf_concerns_its_own_runs_only(conf: Path, cli: Any) -> None:
+    groups = ("method", "dataset", "partition", "selection")
+    for group in groups:
+        (conf / group / "mine.yaml").write_bytes(b"name: [")
     assert cli("run", "--cfg", "job").code == 0
-    if group != "preset":
+    for group in groups:
         code, out, _ = cli("list", f"{group}s")
         assert code == 0 and re.search(r"\│ mine +│ .*/mine\.yaml", out), out
-        code, _, err = cli("status", "name=feddiverse_table3")
-        assert code == 0 and err.count("warning: ") == err.count(str(path)) == (group == "method"), err
+    code, _, err = cli("status", "name=feddiverse_table3")
+    assert code == 0 and err.count("warning: ") == err.count(str(conf / "method" / "mine.yaml")) == 1, err
 
 
 @pytest.mark.parametrize(

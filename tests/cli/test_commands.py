@@ -129,6 +129,7 @@ def test_table_from_nothing_to_files(cli: Any, toy: Any, monkeypatch: pytest.Mon
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == contents
 
 
+@pytest.mark.slow
 def test_other_options_of_the_data_set_are_other_runs_and_said(cli: Any, toy: Any) -> None:
     """`FAKE` has 96 training images."""
     words = ("name=toy_table1", "seeds=1", "launcher=inline", "rows=fedavg", "columns=iid")
@@ -193,6 +194,7 @@ def test_a_changed_method_is_run_again_or_kept_and_marked(cli: Any, toy: Any, ed
     assert "‡ the engine (seed 0): all rows (all columns)" in text
 
 
+@pytest.mark.slow
 def test_records_that_were_changed_are_a_gap_and_carried_out_again(cli: Any, toy: Any) -> None:
     """Records are not looked at before they are needed, as here for the best round."""
     toy(which_round="best_test")

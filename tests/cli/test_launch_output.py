@@ -140,6 +140,7 @@ class Terminal:
         return code, re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", below).replace("\r", "")
 
 
+@pytest.mark.slow
 def test_on_a_terminal(tmp_path: Path) -> None:
     """A bar while runs are carried out, and then the tables; a terminal that is closed meanwhile stops no run."""
     with desk(tmp_path) as here:

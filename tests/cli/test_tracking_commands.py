@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tracked_runs import inspect, of_type, offline_files, wandb_environment  # noqa: F401
 
 OFFLINE = ("tracking=wandb", "tracking.mode=offline")
@@ -13,6 +14,7 @@ def opened(results: Path) -> list[dict[str, Any]]:
     return [of_type(inspect(file), "run")[0] for file in offline_files(results)]
 
 
+@pytest.mark.slow
 def test_a_table_with_tracking(cli: Any, toy: Any) -> None:
     """With workers, whose runs know the table; the runs that are there already are not sent again."""
     toy(rows=[{"key": "fedavg", "label": "FedAvg", "method": "fedavg"}])

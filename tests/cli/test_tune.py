@@ -277,6 +277,7 @@ def test_a_split_that_holds_nothing_out_is_refused(cli: Any, table: Any) -> None
     assert not FILE.exists()
 
 
+@pytest.mark.slow
 def test_a_few_trials_of_all_methods(cli: Any, table: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Six rates for FedAvg; for FedProx three, then mu 0.001, 0.1 and 1 at the best of them (its own is 0.01)."""
     table(rows=ROWS[:2], tuned_only=True, first_seed=1, metric="accuracy")

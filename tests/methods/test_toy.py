@@ -192,6 +192,10 @@ EXPECTED: dict[str, Any] = {
     "fedexp": {"server": lambda: extrapolated},
     "fedlesam": {"way": fedlesam},
     "fedgloss": {"way": fedgloss},
+    "local": {
+        "server": lambda: lambda w, updates: w
+    },  # nothing is averaged; its models are in tests/runs/test_anchors.py
+    "central": FEDAVG,  # who builds the run pools the data
     "fedetf": FEDAVG,  # one class: its loss is 0
     "fedgela": FEDAVG,  # one class
 }

@@ -73,8 +73,8 @@ def test_killed_before_and_after_each_step_to_the_disk(tmp_path: Path, stopped: 
     [
         (signal.SIGTERM, STATELESS),
         (signal.SIGINT, STATEFUL),
-        (signal.SIGHUP, STATELESS),
-        (signal.SIGQUIT, STATELESS),
+        pytest.param(signal.SIGHUP, STATELESS, marks=pytest.mark.slow),
+        pytest.param(signal.SIGQUIT, STATELESS, marks=pytest.mark.slow),
     ],
 )
 def test_a_signal_saves_the_state(tmp_path: Path, layer: dict[str, Any], number: signal.Signals) -> None:
