@@ -97,6 +97,8 @@ def replacing(path: Path) -> Iterator[Path]:
         yield beside
         beside.replace(path)
     finally:
-        shutil.rmtree(beside, ignore_errors=True)
         with contextlib.suppress(OSError):
-            beside.unlink()
+            if beside.is_dir():
+                shutil.rmtree(beside)
+            else:
+                beside.unlink(missing_ok=True)

@@ -48,7 +48,8 @@ def test_every_combination_runs() -> None:
             assert "needs" in str(refused)
             continue
         first, state = run(class_run(method, problem=classes((3, 2)), lr=0.02, epochs=1), rounds=1)
-        assert bool(torch.isfinite(state.w).all()) and not torch.equal(first.w, state.w)
+        moves = "local" not in client["client"]  # where every client is alone the global model stays
+        assert bool(torch.isfinite(state.w).all()) and torch.equal(first.w, state.w) != moves
         ran += 1
     assert ran > len(clients) * len(servers) / 2
 

@@ -14,6 +14,8 @@ Edit = Callable[[str, str, str], None]
 def edited(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Edit]:
     """``edited(path, old, new)`` changes a text in a source file, as far as digests of code are concerned."""
     path_of, copies = code.path_of, tmp_path / "edited"
+    # Prepared anew, data would be so for tests beside this one too.
+    monkeypatch.setenv("FEDTABLES_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(
         code,
         "path_of",
