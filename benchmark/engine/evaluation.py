@@ -32,11 +32,11 @@ def predict(predictor: Predictor, data: Samples) -> Answers:
     n, device = len(data.y), data.y.device
     predicted = torch.empty(n, dtype=torch.int64, device=device)
     losses = torch.empty(n, device=device)
-    scores = losses
+    scores = torch.empty(n, 0)
     stop = 0
     for images, labels in data.batches():
         logits = predictor(images).float()
-        if stop == 0:
+        if stop == 0:  # the first batch tells the number of classes
             scores = torch.empty(n, logits.shape[1], device=device)
         start, stop = stop, stop + len(labels)
         predicted[start:stop] = logits.argmax(1)
@@ -87,23 +87,34 @@ def medical_metrics(
 
     ``macro_f1``, the mean F1 over classes that are present or predicted; ``sensitivity`` and ``specificity`` of each
     class present, and their means; ``auroc``, the mean area under the ROC curve over classes present. A set of one
-    class has neither specificity nor AUROC.
+    class has neither specificity nor AUROC. Tests compare all of them with scikit-learn, which takes 20 ms for what
+    takes less than 1 ms here.
     """
-    from sklearn.metrics import f1_score, multilabel_confusion_matrix, roc_auc_score  # slow to import
-
-    present = np.unique(labels)
-    macro = f1_score(labels, predicted, labels=range(num_classes), average="macro", zero_division=np.nan)
-    values = {("all", "macro_f1"): macro}
-    counts = multilabel_confusion_matrix(labels, predicted, labels=present)
-    shares = {"sensitivity": counts[:, 1, 1] / counts[:, 1].sum(1)}
-    if len(present) > 1:
-        shares["specificity"] = counts[:, 0, 0] / counts[:, 0].sum(1)
+    counts = np.bincount(labels * num_classes + predicted, minlength=num_classes**2)
+    confusion = counts.reshape(num_classes, num_classes)
+    right, actual, said = confusion.diagonal(), confusion.sum(1), confusion.sum(0)
+    used, present = actual + said > 0, actual > 0
+    values = {("all", "macro_f1"): (2 * right[used] / (actual + said)[used]).mean()}
+    shares = {"sensitivity": right[present] / actual[present]}
+    if present.sum() > 1:
+        rest = len(labels) - actual
+        shares["specificity"] = 1 - (said - right)[present] / rest[present]
         if scores is not None and np.isfinite(scores).all():  # a run that diverges ends by its loss
-            values["all", "auroc"] = roc_auc_score(labels[:, None] == present, scores[:, present])
+            areas = [_area(scores[labels == c, c], scores[labels != c, c]) for c in np.flatnonzero(present)]
+            values["all", "auroc"] = np.mean(areas)
     for name, share in shares.items():
         values["all", name] = share.mean()
-        values |= {(f"class={c}", name): value for c, value in zip(present, share, strict=True)}
+        values |= {
+            (f"class={c}", name): value for c, value in zip(np.flatnonzero(present), share, strict=True)
+        }
     return {key: float(value) for key, value in values.items()}
+
+
+def _area(positive: np.ndarray, negative: np.ndarray) -> float:
+    """Area under the ROC curve: the share of pairs in which the positive score is higher; ties count half."""
+    ordered = np.sort(negative)
+    below = np.searchsorted(ordered, positive, "left") + np.searchsorted(ordered, positive, "right")
+    return float(below.sum() / (2 * len(positive) * len(negative)))
 
 
 def evaluate(

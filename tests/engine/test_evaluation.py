@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import sklearn.metrics
 import torch
 from federations import federation, problem_of, run
 from torch import Tensor, nn
@@ -72,6 +73,26 @@ def test_area_under_the_curve() -> None:
         found = medical_metrics(scores.argmax(1), scores, labels, classes)
         assert found["all", "auroc"] == pytest.approx(5 / 6)
         assert ("class=2", "specificity") not in found
+
+
+@pytest.mark.parametrize("classes", [2, 5])
+def test_medical_metrics_are_those_of_scikit_learn(classes: int) -> None:
+    """On random answers with ties, where the last class is neither present nor predicted."""
+    rng = np.random.default_rng(0)
+    labels, scores = rng.integers(classes, size=60), rng.integers(8, size=(60, classes + 1)).astype(float)
+    scores[:, classes] = -1
+    predicted = scores.argmax(1)
+    found = medical_metrics(predicted, scores, labels, classes + 1)
+    counts = sklearn.metrics.multilabel_confusion_matrix(labels, predicted, labels=range(classes))
+    areas = [sklearn.metrics.roc_auc_score(labels == c, scores[:, c]) for c in range(classes)]
+    expected = {
+        ("all", "macro_f1"): sklearn.metrics.f1_score(labels, predicted, average="macro"),
+        ("all", "auroc"): np.mean(areas),
+    }
+    recalls, specificities = (counts[:, k, k] / counts[:, k].sum(1) for k in (1, 0))
+    for name, values in (("sensitivity", recalls), ("specificity", specificities)):
+        expected |= {("all", name): values.mean(), **{(f"class={c}", name): v for c, v in enumerate(values)}}
+    assert found == pytest.approx(expected)
 
 
 def test_what_one_class_lacks() -> None:
