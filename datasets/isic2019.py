@@ -69,14 +69,10 @@ class Isic2019Options(RawOptions):
     Attributes:
         size: Height and width in pixels: the shorter side is brought to it, then the centre is cut out.
         colour_constancy: Even out the colours by shades of gray, as FLamby does.
-        fold, fold_seed: FLamby's file `train_test_split`, the only one that there is. They stay because runs are
-            known by all their options.
     """
 
     size: int = Field(default=224, ge=8, le=1024)
     colour_constancy: bool = True
-    fold: Literal["flamby"] = "flamby"
-    fold_seed: Literal[0] = 0
 
 
 def shades_of_gray(image: UInt8Array) -> UInt8Array:

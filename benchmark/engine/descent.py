@@ -51,14 +51,14 @@ class Adam:
     state: list[Tensor]
 
     def step(self, w: Tensor, g: Tensor, rate: float, mask: Tensor | None) -> None:
-        before = None if mask is None else w.clone()
+        before = w.clone()
         first, second, count = self.state
         (adamw if self.decoupled else adam)(
             [w], [g], [first], [second], [], [count], capturable=w.is_cuda, amsgrad=False, maximize=False,
             beta1=0.9, beta2=0.999, eps=1e-8, lr=rate, weight_decay=self.weight_decay,
         )  # fmt: skip
-        if mask is not None and before is not None:
-            w.copy_(torch.where(mask == 0, before, w))  # weight decay moves all
+        if mask is not None:
+            w.copy_(torch.where(mask == 0, before, w))  # AdamW's weight decay moves a frozen group too
 
 
 def descent(spec: TrainConfig, w: Tensor) -> Descent:

@@ -165,15 +165,7 @@ class LocalTrainer:
 
     def sizes(self, n: int) -> list[int]:
         """Batch sizes of one epoch over n samples."""
-        batch = self.spec.batch_size
-        sizes = [batch] * (n // batch)
-        rest = n % batch
-        # A single sample has no batch statistics; it is left out if the client has another batch.
-        alone = rest == 1 and self.spec.buffers != "frozen" and self.model.has_batch_norm
-        useless = self.spec.drop_last or alone
-        if rest and not (sizes and useless):
-            sizes.append(rest)
-        return sizes
+        return batch_sizes(n, self.spec, self.model.has_batch_norm)
 
     def steps(self, n: int, phase: Phase | None = None) -> int:
         """How many steps a client with n samples takes in ``phase``, or in a round without phases of its own."""
@@ -311,6 +303,16 @@ class LocalTrainer:
             w.copy_(start)
             buffers.copy_(statistics)
         return True
+
+
+def batch_sizes(n: int, spec: TrainConfig, has_batch_norm: bool) -> list[int]:
+    """Batch sizes of one epoch over n samples."""
+    sizes, rest = [spec.batch_size] * (n // spec.batch_size), n % spec.batch_size
+    # A single sample has no batch statistics; it is left out if the client has another batch.
+    alone = rest == 1 and spec.buffers != "frozen" and has_batch_norm
+    if rest and not (sizes and (spec.drop_last or alone)):
+        sizes.append(rest)
+    return sizes
 
 
 def _objective(

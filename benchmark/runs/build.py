@@ -3,7 +3,7 @@
 import logging
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -18,6 +18,7 @@ from benchmark.engine.evaluation import ClientSamples
 from benchmark.engine.federation import FederatedRun
 from benchmark.engine.graphs import StepRecorder
 from benchmark.engine.state import Problem, Schedule
+from benchmark.engine.training import batch_sizes
 from benchmark.errors import ConfigError, wrong
 from benchmark.models.flat import FlatModel, focal_loss
 from benchmark.models.networks import build_net, network_of
@@ -93,9 +94,13 @@ def build_run(config: RunConfig, data: RunData, stop: Callable[[], bool] = lambd
             ", ".join(derived),
             train.optimizer,
         )
-    if any(rule.pools_data for rule in method.client):
-        data, train = _pooled(data, train)
+    pools, parts = any(rule.pools_data for rule in method.client), data.clients
+    if pools:
+        data = replace(data, clients=[np.concatenate(parts)], ids=[0])
     problem = build_problem(config, data, device)
+    model = _build_model(config, method, problem, device)
+    if pools:
+        train = _steps_of_one(train, parts, model)
     num_clients = len(data.clients)
     wanted = train.clients_per_round or num_clients
     if wanted > num_clients:
@@ -103,7 +108,6 @@ def build_run(config: RunConfig, data: RunData, stop: Callable[[], bool] = lambd
         there = f"the partition has {len(data.partition.clients)} clients{out}"
         expected = f"1 to {num_clients} ({there}), or null for all"
         raise ConfigError(wrong("train.clients_per_round", wanted, expected))
-    model = _build_model(config, method, problem, device)
     if train.batch_size == 1 and model.has_batch_norm and train.buffers != "frozen":
         expected = f"at least 2, since {config.model.name} has BatchNorm, or train.buffers=frozen"
         raise ConfigError(wrong("train.batch_size", 1, expected))
@@ -118,12 +122,11 @@ def build_run(config: RunConfig, data: RunData, stop: Callable[[], bool] = lambd
     return run
 
 
-def _pooled(data: RunData, train: TrainConfig) -> tuple[RunData, TrainConfig]:
-    """All samples at one client, which takes as many steps as the clients do on average."""
-    batches = [math.ceil(len(client) / train.batch_size) for client in data.clients]
+def _steps_of_one(train: TrainConfig, clients: Sequence[np.ndarray], model: FlatModel) -> TrainConfig:
+    """The budget of a client that has all samples: as many steps in a round as ``clients`` take on average."""
+    batches = [len(batch_sizes(len(client), train, model.has_batch_norm)) for client in clients]
     steps = train.steps or max(1, round((train.epochs or 1) * sum(batches) / len(batches)))
-    pooled = replace(data, clients=[np.concatenate(data.clients)], ids=[0])
-    return pooled, train.model_copy(update={"epochs": None, "steps": steps, "clients_per_round": None})
+    return train.model_copy(update={"epochs": None, "steps": steps, "clients_per_round": None})
 
 
 def build_problem(config: RunConfig, data: RunData, device: torch.device) -> Problem:

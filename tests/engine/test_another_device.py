@@ -85,7 +85,8 @@ def two_rounds(settings: dict[str, Any], selection: dict[str, Any] | None = None
         )
         state, _ = run.run_round(run.initial_state())
         saved = map_tensors(state.to_dict(), lambda tensor: tensor.cpu())
-        run.evaluate(run.run_round(run.restored(saved))[0])
+        state, _ = run.run_round(run.restored(saved))
+        assert state.w.is_meta and run.evaluate(state)
 
 
 @both_variants("method")

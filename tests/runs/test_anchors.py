@@ -28,16 +28,16 @@ def test_local_is_each_client_without_the_others() -> None:
     assert torch.equal(together.w, run(class_run(local, problem=whole, clip=1.0), rounds=0)[-1].w)
 
 
-def test_central_has_all_samples_and_the_steps_of_one_client(tmp_path: Path) -> None:
-    """Clients with n_k samples take E ceil(n_k / B) steps in a round; one client with all takes their mean."""
-    config = tiny(
-        tmp_path, {"method": "central", "train": {"epochs": 2, "batch_size": 4, "clients_per_round": 2}}
-    )
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_central_has_all_samples_and_the_steps_of_one_client(tmp_path: Path, drop_last: bool) -> None:
+    """Clients with n_k samples take E n_k / B steps in a round, rounded up or down; one with all takes their mean."""
+    train = {"epochs": 2, "batch_size": 5, "clients_per_round": 2, "drop_last": drop_last}
+    config = tiny(tmp_path, {"method": "central", "train": train})
     data = load_data(config)
     federation = build_run(config, data)
     (rows,) = federation.problem.clients
     assert sorted(rows.tolist()) == sorted(np.concatenate(data.clients).tolist())
-    steps = [2 * -(-len(client) // 4) for client in data.clients]
+    steps = [2 * (len(client) // 5 if drop_last else -(-len(client) // 5)) for client in data.clients]
     _, report = federation.run_round(federation.initial_state())
     assert report.clients == (0,)
     assert federation.clients.trainer.steps(len(rows)) == round(sum(steps) / len(steps))
