@@ -101,7 +101,7 @@ run paths.data=${oc.env:HOME} | no reference
 TORCH = """
 run selection.name=roundrobin | 'roundrobin' 'round_robin'?
 run method=fedprox method.client.fedprox.nu=1 | method.client.fedprox.nu: 'mu'?
-run model.widh=8 | model.widh: 'width'?
+run model.hiden=8 | model.hiden: 'hidden'?
 run +method.client.fedprx={} | 'fedprx' 'fedprox'?
 figure name=leaderboard dataset.options.nois=1 | leaderboard, nois: 'noise'?
 table name=leaderboard show=published | show: 'published' leaderboard
