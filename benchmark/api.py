@@ -140,7 +140,8 @@ def sweep(
 
 def table(
     name: str | None = None, preset: str = "quick", *, paper: str | None = None, table: int | None = None,
-    rows: str | None = None, columns: str | None = None, seeds: int | None = None, tuned: str | None = None,
+    rows: str | None = None, columns: str | None = None, row_settings: Options = None,
+    column_settings: Options = None, seeds: int | None = None, tuned: str | None = None,
     show: Show = "both", base: str | None = None, curves: bool = False, freeze: str | None = None,
     out: str | Path | None = None, results: str | Path = "results",
     stale: Stale = "rerun", dataset_options: Options = None, data: str | Path | None = None,
@@ -157,6 +158,8 @@ def table(
         table: Number in the paper.
         rows: Keys and patterns of rows, ``fedavg,fed*``; if left out: all.
         columns: Keys and patterns of columns.
+        row_settings: Settings of single rows, ``{"fedprox.method.client.fedprox.mu": 1.0}``.
+        column_settings: Settings of single columns.
         seeds: Number of seeds; if left out: as many as the table says.
         tuned: Folder of tuned values, or ``off``.
         show: Numbers in the table.
@@ -238,7 +241,8 @@ def report(
 def plan(
     *, timing: Literal["on", "again", "off"] = "on", device: str = "auto", preset: str = "quick",
     paper: str | None = None, table: int | None = None, name: str | None = None, rows: str | None = None,
-    columns: str | None = None, seeds: int | None = None, tuned: str | None = None,
+    columns: str | None = None, row_settings: Options = None, column_settings: Options = None,
+    seeds: int | None = None, tuned: str | None = None,
     results: str | Path = "results", stale: Stale = "rerun", dataset_options: Options = None,
 ) -> Needs:  # fmt: skip
     """What tables still need before they are made: runs, hours on this device, disk space, data and weights.
@@ -251,7 +255,8 @@ def plan(
 
 def status(
     *, preset: str = "quick", paper: str | None = None, table: int | None = None, name: str | None = None,
-    rows: str | None = None, columns: str | None = None, seeds: int | None = None, tuned: str | None = None,
+    rows: str | None = None, columns: str | None = None, row_settings: Options = None, column_settings: Options = None,
+    seeds: int | None = None, tuned: str | None = None,
     results: str | Path = "results", stale: Stale = "rerun", dataset_options: Options = None,
 ) -> States:  # fmt: skip
     """How many runs of tables are done, running, failed or missing. Options as of `table`."""

@@ -51,8 +51,15 @@ def require_usable() -> None:
                 f"FedTables. Use an environment without it, or put the checkout first: PYTHONPATH={ROOT}."
             )
     for folder in REPOSITORIES:
+        if not folder.is_dir():
+            raise ConfigError(wrong(VARIABLE, str(folder), "folders that exist; this one is missing"))
         if not any((folder / part).is_dir() for part in PARTS):
             raise ConfigError(wrong(VARIABLE, str(folder), f"folders that hold one of {', '.join(PARTS)}"))
+
+
+def unset() -> str:
+    """``; FEDTABLES_PATH is not set`` for messages about names that a repository of the user may have, or nothing."""
+    return "" if REPOSITORIES else f"; {VARIABLE} is not set"
 
 
 def packages_of(package: str) -> list[str]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from benchmark.errors import UserError, wrong
-from benchmark.paths import ROOT
+from benchmark.paths import ROOT, unset
 
 Item = TypeVar("Item")
 
@@ -88,7 +88,8 @@ class Registry(Generic[Item]):
         """
         known, broken = self.names(), broken_files(self.package)
         if name not in known:
-            text = wrong(key, name, f"one of {', '.join(known)}", known=known, where=where)
+            expected = f"one of {', '.join(known)}{unset()}"
+            text = wrong(key, name, expected, known=known, where=where)
             if broken:
                 raise BrokenFile(" ".join([*broken.values(), text]))
             raise self.kind(text)

@@ -15,8 +15,8 @@ import numpy as np
 import torch
 
 from benchmark.engine.randomness import torch_seed
+from benchmark.experiments.patterns import fits
 from benchmark.experiments.plan import plan
-from benchmark.experiments.spec import fits
 from benchmark.experiments.tables import spec_called
 from benchmark.models.networks import build_net
 from benchmark.runs.build import build_problem

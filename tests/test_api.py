@@ -65,8 +65,39 @@ def test_a_table() -> None:
     assert list(frame["mean"].round(6)) == list(printed["mean"])
     assert list(frame["published"]) == list(printed["published_mean"])
     wide = table.wide()
-    assert list(wide.index) == ["FedAvg", "FedProx"] and wide.shape == (2, 2)
-    assert wide.loc["FedAvg"].tolist() == frame.query("row == 'fedavg'")["mean"].tolist()
+    for (row, column), of_cell in frame.groupby(["row", "column"]):
+        assert wide.loc[row, column] == of_cell["mean"].item()
+    assert list(table.wide(labels=True).index) == ["FedAvg", "FedProx"]
+
+
+def test_a_table_with_another_value_in_one_row_and_one_column(capsys: pytest.CaptureFixture[str]) -> None:
+    """The runs are those of the changed values, the other rows are as they were, and the whole table is left alone."""
+    words = {"seeds": 1, "launcher": "inline", "columns": "fmnist/p5c2,fmnist/iid"}
+    mu, lr = "fedprox.method.client.fedprox.mu", "fmnist/p5c2.train.lr"
+    (table,) = api.table(
+        "fedmr_table1",
+        rows="fedavg,fedprox,local",
+        row_settings={mu: 3.0},
+        column_settings={lr: 0.015},
+        **words,
+    )
+    runs = {run.key: run.config for run in api.runs()}
+    for (row, column), cell in table.results.cells.items():
+        config = runs[str(cell.runs[0].run).removeprefix("runs/")]
+        assert (config.train.lr == 0.015) == (column == "fmnist/p5c2")
+        if row == "fedprox":
+            assert config.method["client"]["fedprox"]["mu"] == 3.0
+        printed = row == "fedavg" and column == "fmnist/iid"
+        assert (cell.published is not None) == printed, (
+            "neither for changed cells nor for a row that is added"
+        )
+    assert list(table.wide(labels=True).index) == ["FedAvg", "FedProx (mu=3.0)", "Local"]
+    assert any("(lr=0.015)" in label for label in table.wide(labels=True).columns)
+    assert [path.stem for path in Path("results/tables/quick").glob("*.csv")] == ["fedmr_table1_part"]
+    capsys.readouterr()
+    assert api.status(table=1, rows="fedavg,fedprox").tables.keys() == {"fedld_table1", "fedmr_table1"}
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "feddiverse_table1 has no row 'fedavg'" in line and "fedsdc_table1 has no row 'fedavg'" in line
 
 
 def test_mistakes_are_the_errors_of_the_commands() -> None:

@@ -235,11 +235,26 @@ def available(argv: Sequence[str]) -> int:
         if word not in KINDS:
             raise ConfigError(wrong("list", word, f"one of: {', '.join(KINDS)}", known=KINDS))
     for kind in argv or KINDS:
-        view = TextTable("name", "what it is", title=kind)
-        for name, text in _entries(kind):
-            view.add_row(name, text)
-        TextConsole().print(view)
+        for title, entries in _titled(kind).items():
+            view = TextTable("name", "what it is", title=title)
+            for entry in entries:
+                view.add_row(*entry)
+            TextConsole().print(view)
     return 0
+
+
+def _titled(kind: str) -> dict[str, list[tuple[str, str]]]:
+    """What there is of a kind, as title -> (name, text)."""
+    if kind != "tables":
+        return {kind: _entries(kind)}
+    titles = {
+        True: "tables of the papers",
+        False: "other tables: other forms, leaderboards, studies, your own",
+    }
+    parts: dict[str, list[tuple[str, str]]] = {}
+    for spec in find_specs():  # numbered ones first
+        parts.setdefault(titles[spec.table is not None], []).append((spec.name, spec.title))
+    return parts
 
 
 def _entries(kind: str) -> list[tuple[str, str]]:
@@ -253,8 +268,6 @@ def _entries(kind: str) -> list[tuple[str, str]]:
             for slot in method.registered
             for name in method.names(slot)
         ]
-    if kind == "tables":
-        return [(spec.name, spec.title) for spec in find_specs()]
     if kind == "figures":
         return [(figure.name, figure.title) for figure in find_figures()]
     if kind == "analyses":
@@ -296,5 +309,5 @@ def export(argv: Sequence[str]) -> int:
             "export: name one run: a part of its folder's name, and /seedK where it has several seeds."
         )
     path = api.export(names[0], **{"name": "", **given})
-    print(f"{path}\nruns start from it with +model.start={path.absolute() if 'out' in given else path.name}")
+    print(f"{path}\nruns start from it with model.start={path.absolute() if 'out' in given else path.name}")
     return 0

@@ -23,6 +23,7 @@ from benchmark.engine.records import Record
 from benchmark.errors import ConfigError, wrong
 from benchmark.experiments.sweeps import METRIC
 from benchmark.launch.progress import LINE_SECONDS, duration, say
+from benchmark.runs.status import RunState
 
 FLAGS = {"-m": "many", "--multirun": "many", "-h": "help", "--help": "help", "-c": "show", "--cfg": "show"}
 
@@ -40,7 +41,7 @@ Groups:
 
 
 def run(argv: Sequence[str]) -> int:
-    """Carry out one run or, with -m, many; exit code 0 or 1 (a run failed)."""
+    """Carry out one run or, with -m, many; exit code 0 or 1 (a run failed, or the one run diverged)."""
     given = {word for word in argv if word.startswith("-") and "=" not in word} - {"--verbose"}
     unknown = sorted(given - FLAGS.keys())
     if unknown:
@@ -61,13 +62,13 @@ def run(argv: Sequence[str]) -> int:
     from benchmark.cli.grammar import settings_of  # with it Hydra
 
     try:
-        made, code = api.run(settings_of(words), **options, progress=RoundLines()), 0
+        made = api.run(settings_of(words), **options, progress=RoundLines())
     except api.RunFailed as error:
-        made, code = error.runs[0], 1
+        made = error.runs[0]
     print(f"{made.state}: {made.folder}{': ' * bool(made.message)}{made.message}")
     for split, metrics in made.final.items():
         print(f"  {split}: " + ", ".join(f"{name} {value:.4f}" for name, value in metrics.items()))
-    return code
+    return int(made.state is not RunState.DONE)
 
 
 def _group(word: str) -> str:
@@ -125,6 +126,8 @@ class RoundLines:
                 self.values[shown[record.split, record.metric]] = record.value
         if self.first is None:  # what an earlier process did took no time of this one
             self.began, self.first = self.clock(), round
+            if round:
+                say(f"goes on after round {round} of {rounds}")
             return
         now = self.clock()
         parts = [f"{name} {value:.4f}" for name, value in self.values.items()]

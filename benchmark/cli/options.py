@@ -9,6 +9,7 @@ from pydantic import BaseModel
 
 from benchmark.config.files import load_yaml
 from benchmark.errors import ConfigError, nearest, shorten, wrong
+from benchmark.experiments.spec import SETTINGS
 
 
 def accepts(part: Mapping[str, Any]) -> str:
@@ -69,12 +70,16 @@ def parse(
             print(f"  {form}\n      {field.description or ''}{default}")
         raise SystemExit(0)
     values: dict[str, Any] = {}
-    keys = [word.partition("=")[0] for word in argv]
+    keys = [_key(word) for word in argv]
+    groups = [option.removesuffix("KEY") for option in options if option.endswith(".KEY")]
     for key, word in zip(keys, argv, strict=True):
-        _, equals, text = word.partition("=")
-        group, _, rest = key.rpartition(".")
-        name, form = options.get(key) or options.get(f"{group}.KEY") or ("", "")
+        equals, text = word[len(key) :][:1], word[len(key) :][1:]
+        group = next((group for group in groups if key.startswith(group)), "")
+        name, form = options.get(key) or options.get(f"{group}KEY") or ("", "")
         if not name or bool(equals) != ("=" in form):
+            if "row.KEY" in options and key.partition(".")[0] in SETTINGS:
+                expected = f"row.KEY.{word} or column.KEY.{word}, with the key of a row or column"
+                raise ConfigError(wrong(command, word, expected))
             forms = ", ".join(form for _, form in options.values()) or "none"
             raise ConfigError(
                 f"{command}: got {shorten(word)}; expected one of: {forms}.{nearest(key, options)}"
@@ -86,8 +91,13 @@ def parse(
         elif text and key in options:
             values[name] = text
         elif text:
-            values.setdefault(name, {})[rest] = _yaml_value(text, key)
+            values.setdefault(name, {})[key.removeprefix(group)] = _yaml_value(text, key)
     return values
+
+
+def _key(word: str) -> str:
+    """What stands before ``=``. The key of a row or column may have one itself, so that there the last one counts."""
+    return word.rpartition("=")[0] if word.startswith(("row.", "column.")) else word.partition("=")[0]
 
 
 def _yaml_value(text: str, key: str) -> Any:

@@ -39,7 +39,7 @@ def in_words(counts: Mapping[RunState, int]) -> str:
 def find_analyses(query: TableQuery) -> dict[str, tuple[str, str] | None]:
     """The analyses that make selected tables, with the (file of conf/table, column) whose runs each reads, if any.
 
-    None if rows or columns of the tables of a paper are selected.
+    None if rows or columns of the tables of a paper are selected or changed.
     """
     if query.name is not None:
         if query.name in conf_files("table"):
@@ -47,7 +47,7 @@ def find_analyses(query: TableQuery) -> dict[str, tuple[str, str] | None]:
         made = [m for m in registry.PAPER_TABLES if query.name in (m.analysis, f"{m.paper}_table{m.table}")]
         if not made and query.name in {analysis.name for analysis in registry.ANALYSES}:
             return {query.name: None}
-    elif query.rows is not None or query.columns is not None:
+    elif query.cuts:
         return {}
     else:
         made = [

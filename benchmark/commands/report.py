@@ -6,8 +6,9 @@ import math
 import os
 import time
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from pydantic import Field
 
@@ -31,6 +32,8 @@ class ReportOptions(TableQuery):
     out: Path | None = Field(
         None, description="folder of the page; if left out: report in the results folder"
     )
+    row_settings: Mapping[str, Any] = Field({}, exclude=True)
+    column_settings: Mapping[str, Any] = Field({}, exclude=True)
 
 
 def write_report(
@@ -102,6 +105,9 @@ def report_of_all(query: TableQuery, index: RunIndex, made: Collection[str]) -> 
     Options of data sets fit the cells that were selected, and no others: with them it is about the selected tables.
     """
     asked = [stem.removesuffix("_part") for stem in made] if query.selects else []
+    query = query.model_copy(
+        update={"row_settings": {}, "column_settings": {}}
+    )  # it shows whole tables as they are
     if not query.dataset_options:
         query = query.model_copy(update=dict.fromkeys(("paper", "table", "name", "rows", "columns")))
     # Broken files of the selected tables were named when these were planned; the others were not asked for.

@@ -117,13 +117,13 @@ class Table:
             for cell in self.measured.cells.values()
         )
 
-    def wide(self) -> pd.DataFrame:
-        """The means, with the table's rows and columns by their labels."""
+    def wide(self, labels: bool = False) -> pd.DataFrame:
+        """The means, with the table's rows and columns by their keys, as in `frame`, or by their ``labels``."""
         spec = self.results.spec
         wide = self.frame().pivot(index="row", columns="column", values="mean")
         wide = wide.loc[[row.key for row in spec.rows], [column.key for column in spec.columns]]
         rows, columns = ({part.key: part.label for part in parts} for parts in (spec.rows, spec.columns))
-        return wide.rename(index=rows, columns=columns)
+        return wide.rename(index=rows, columns=columns) if labels else wide
 
 
 class Files(list[Path]):
@@ -141,9 +141,9 @@ class Tables(list[Table]):
         """`Table.frame` of the first table."""
         return self[0].frame()
 
-    def wide(self) -> pd.DataFrame:
+    def wide(self, labels: bool = False) -> pd.DataFrame:
         """`Table.wide` of the first table."""
-        return self[0].wide()
+        return self[0].wide(labels)
 
 
 def require_ended(runs: Runs) -> Runs:

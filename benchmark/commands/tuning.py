@@ -10,6 +10,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from pydantic import Field, PositiveInt
 from rich.table import Table as TextTable
@@ -62,6 +63,8 @@ class TuneOptions(TableQuery, LaunchOptions):
     )
     seeds: PositiveInt = Field(1, description="number of seeds")
     tuned: str | None = Field(None, exclude=True)
+    row_settings: Mapping[str, Any] = Field({}, exclude=True)
+    column_settings: Mapping[str, Any] = Field({}, exclude=True)
 
     def check(self) -> None:
         """Refuse wrong settings."""

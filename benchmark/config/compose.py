@@ -14,11 +14,14 @@ from benchmark.config.files import read_yaml
 from benchmark.config.merge import merge
 from benchmark.config.schema import GROUPS, RunConfig, defaults
 from benchmark.errors import ConfigError, nearest, validate, wrong
-from benchmark.paths import CONF, conf_file, conf_files
+from benchmark.paths import CONF, conf_file, conf_files, unset
 from datasets.core.registry import with_options
 
 CHOICES = (*GROUPS, "preset")
 """Keys that choose a file of the folder of their name."""
+
+OPEN = ("partition", "model", "method")
+"""Groups whose parameters are those of what was chosen, and not known here."""
 
 LAUNCHED = ("launcher", "workers", "tracking")
 """Keys beside those of a configuration."""
@@ -64,7 +67,8 @@ def _extended(group: str, name: str, above: Sequence[str] = ()) -> dict[str, Any
     path = conf_file(group, name)
     if path is None:
         names = group_names(group)
-        raise ConfigError(wrong(group, name, f"one of {', '.join(names)} (conf/{group}/)", known=names))
+        where = f"conf/{group}/{unset() if group in GROUPS else ''}"
+        raise ConfigError(wrong(group, name, f"one of {', '.join(names)} ({where})", known=names))
     content = _read(path)
     parents = content.get("defaults", [])
     kind, what = (dict, "`override /GROUP: NAME`") if group == "preset" else (str, f"files of conf/{group}")
@@ -111,7 +115,8 @@ def configured(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The plain configuration of single settings, by their dotted keys.
 
     ``method: fedprox`` chooses a file, ``train.lr: 0.1`` sets a key, ``+KEY`` adds it, ``~KEY`` removes it. Files are
-    chosen first, the others are set in their order. Options of the data set need no plus.
+    chosen first, the others are set in their order. Parameters of what was chosen (``model.stride``) need no plus: a
+    wrong one is refused by what takes them.
 
     Raises:
         ConfigError: An unknown key or name (with the nearest).
@@ -129,7 +134,8 @@ def configured(settings: Mapping[str, Any]) -> dict[str, Any]:
         elif path == "dataset.options":
             options[last] = value
         else:
-            config = set_value(config, key, value, new="path" if given.startswith("+") else "")
+            takes_more: Literal["", "key"] = "key" if key.partition(".")[0] in OPEN else ""
+            config = set_value(config, key, value, new="path" if given.startswith("+") else takes_more)
     return with_dataset_options(config, options)[0] if options else config
 
 

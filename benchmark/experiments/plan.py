@@ -14,7 +14,7 @@ from benchmark.config.compose import (
     set_value,
     with_dataset_options,
 )
-from benchmark.config.merge import merge
+from benchmark.config.merge import flat, merge
 from benchmark.config.schema import RunConfig
 from benchmark.errors import ConfigError, wrong
 from benchmark.experiments.spec import TableSpec
@@ -103,6 +103,9 @@ def plan(
         if layers is None or (spec.tuned_only and tuned is None):
             cells[key] = PlannedCell(*key, "not in this preset" if layers is None else "not tuned")
             continue
+        changed = dict(flat(spec.changed(*key)))  # what a command says counts more than a tuned value
+        if tuned is not None and changed.keys() & tuned.values.keys():
+            tuned = replace(tuned, values={n: value for n, value in tuned.values.items() if n not in changed})
         cell = PlannedCell(*key, "ok", (), tuned)
         try:
             cells[key] = _with_runs(cell, preset, seeds, layers, extra or {})

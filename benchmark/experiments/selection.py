@@ -2,20 +2,25 @@
 
 import json
 import shlex
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, ConfigDict, Field, PositiveInt, ValidationInfo
 
 from benchmark.config.compose import load_group
 from benchmark.config.files import FileModel
 from benchmark.config.schema import PathsConfig, RuntimeConfig, declared
-from benchmark.errors import ConfigError, wrong
+from benchmark.errors import ConfigError, validate, wrong
+from benchmark.experiments.patterns import fits, matching
 from benchmark.experiments.plan import Cells, PlannedCell, plan
-from benchmark.experiments.spec import TableSpec, matching
-from benchmark.experiments.tables import NoTable, find_specs, spec_called
+from benchmark.experiments.spec import Column, Override, Row, TableSpec, WithSettings
+from benchmark.experiments.tables import NoTable, find_specs, spec_called, with_named
 from benchmark.experiments.tuning import TunedFolder
+from benchmark.runs.listing import as_text
+
+Part = TypeVar("Part", Row, Column)
 
 
 class CommandOptions(FileModel):
@@ -101,13 +106,28 @@ class TableQuery(TableChoice):
     columns: str | None = Field(
         None, title=PATTERNS, description="keys and patterns of columns; if left out: all"
     )
+    row_settings: Mapping[str, Any] = Field(
+        {}, title="VALUE", description="KEY.SETTING: a setting of one row, as row.fedprox.train.lr=0.1"
+    )
+    column_settings: Mapping[str, Any] = Field(
+        {}, title="VALUE", description="KEY.SETTING: a setting of one column"
+    )
+
+    @property
+    def cuts(self) -> bool:
+        """Whether rows or columns are selected or changed."""
+        return self.rows is not None or self.columns is not None or bool(self.changes)
 
     @property
     def selects(self) -> bool:
         """Whether the query is about some tables or cells only."""
-        return any(
-            given is not None for given in (self.paper, self.table, self.name, self.rows, self.columns)
-        )
+        return self.cuts or any(given is not None for given in (self.paper, self.table, self.name))
+
+    @property
+    def changes(self) -> list[tuple[str, str, Any]]:
+        """What is changed: ``row`` or ``column``, ``KEY.SETTING``, the value."""
+        rows = [("row", *change) for change in self.row_settings.items()]
+        return [*rows, *(("column", *change) for change in self.column_settings.items())]
 
 
 def option_words(options: Mapping[str, Any]) -> list[str]:
@@ -151,7 +171,7 @@ def find_cell(options: ShowOptions) -> PlannedCell:
         names = ", ".join(spec.name for spec in tables)
         expected = f"one of {names} (paper and table, or name, choose it)"
         raise ConfigError(wrong("show", f"{len(tables)} tables", expected))
-    spec = tables[0].cut([options.row], [options.column])
+    spec = with_named(tables[0], [options.row]).cut([options.row], [options.column])
     ((_, cell),) = plan_cells(tables[0], spec, options).items()
     if not cell.runs:
         raise ConfigError(wrong("preset", options.preset, f"one in which column {cell.column} has runs"))
@@ -166,28 +186,112 @@ def whole_tables(query: TableChoice) -> list[TableSpec]:
 def find_tables(query: TableChoice) -> list[TableSpec]:
     """The selected tables that have the preset and a row and a column for every pattern, uncut.
 
+    A line on standard error says which of them lack a row or column.
+
     Raises:
+        ConfigError: A row or column that no table has.
         NoTable: No table is left; the message is about the first one.
     """
-    kept, problems = [], []
-    for spec in whole_tables(query):
+    kept, problems, lacking = [], [], []
+    wholes = whole_tables(query)
+    cells = query if isinstance(query, TableQuery) else TableQuery()
+    _check_named(wholes, cells)
+    for spec in wholes:
         try:
             spec.check_preset(query.preset)
-            if isinstance(query, TableQuery):
-                select(spec, query)
+            if lacks := _lacking([spec], cells):
+                lacking.append(f"{spec.name} has no {' and no '.join(lacks)}")
+                continue
+            select(spec, cells)
             kept.append(spec)
         except ConfigError as error:
             problems.append(error)
     if not kept:
-        raise NoTable(str(problems[0]))
+        raise NoTable(str(problems[0]) if problems else f"No table has all of them: {'; '.join(lacking)}.")
+    if lacking:
+        print(f"left out: {'; '.join(lacking)}.", file=sys.stderr)
     return kept
 
 
+def _words(patterns: str | None) -> list[str]:
+    return [] if patterns is None else [word.strip() for word in patterns.split(",")]
+
+
+def _keys(spec: TableSpec, query: TableQuery) -> dict[str, list[str]]:
+    """The keys of the rows and columns of a table, with the rows for any table that are asked for."""
+    rows = with_named(spec, _words(query.rows)).rows
+    return {"row": [row.key for row in rows], "column": [column.key for column in spec.columns]}
+
+
+def _key_of(name: str, keys: Sequence[str]) -> str | None:
+    """The longest of the ``keys`` that ``KEY.SETTING`` begins with."""
+    return max((key for key in keys if name.startswith(f"{key}.")), key=len, default=None)
+
+
+def _lacking(specs: Sequence[TableSpec], query: TableQuery) -> dict[str, tuple[str, str, list[str]]]:
+    """What none of the tables has, as ``row 'fedavg'`` -> (option, word, keys of all tables)."""
+    keys: dict[str, list[str]] = {"row": [], "column": []}
+    for spec in specs:
+        keys = {what: [*keys[what], *more] for what, more in _keys(spec, query).items()}
+    lacks = {}
+    for what, words in (("row", _words(query.rows)), ("column", _words(query.columns))):
+        for word in words:
+            if not any(fits(key, word) for key in keys[what]):
+                lacks[f"{what} {word!r}"] = f"{what}s", word, keys[what]
+    for what, name, _ in query.changes:
+        if _key_of(name, keys[what]) is None:
+            lacks[f"{what} for {name!r}"] = what, name, keys[what]
+    return lacks
+
+
+def _check_named(specs: Sequence[TableSpec], query: TableQuery) -> None:
+    """Raise `ConfigError` for the first word that fits no row or column of any table."""
+    where = f"table {specs[0].name}" if len(specs) == 1 else f"the {len(specs)} tables"
+    for option, word, keys in _lacking(specs, query).values():
+        known = list(dict.fromkeys(keys))
+        if option.endswith("s"):
+            matching(known, word, option, where)
+        expected = f"KEY.SETTING with the key of a {option} of {where}: {', '.join(known)}"
+        raise ConfigError(wrong(option, word, expected, known=known))
+
+
 def select(spec: TableSpec, query: TableQuery) -> TableSpec:
-    """The table cut to the selected rows and columns."""
+    """The table with the changes of the query, cut to the selected rows and columns."""
+    spec = _with_changes(with_named(spec, _words(query.rows)), query)
     if query.rows is None and query.columns is None:
         return spec
     where = f"table {spec.name}"
     rows = matching([row.key for row in spec.rows], query.rows, "rows", where)
     columns = matching([column.key for column in spec.columns], query.columns, "columns", where)
     return spec.cut(rows, columns)
+
+
+def _with_changes(spec: TableSpec, query: TableQuery) -> TableSpec:
+    """The table with other settings in some rows and columns, whose labels say so."""
+    keys, changes = _keys(spec, query), list[Override]()
+    said: dict[tuple[str, str], list[str]] = {}
+    for what, name, value in query.changes:
+        key = _key_of(name, keys[what]) or ""
+        setting = name.removeprefix(f"{key}.")
+        if what == "column" and spec.column(key).average_of:
+            raise ConfigError(wrong("column", name, "a column with runs of its own, and no average"))
+        settings: Any = value
+        for part in reversed(setting.split(".")):
+            settings = {part: settings}
+        validate(WithSettings, settings, f"{what}.{key}.")
+        changes.append(Override.model_validate({what: key, **settings}))
+        said.setdefault((what, key), []).append(f"{setting.rpartition('.')[2]}={as_text(value)}")
+
+    def labelled(what: str, parts: Sequence[Part]) -> tuple[Part, ...]:
+        notes = {part.key: ", ".join(said.get((what, part.key), ())) for part in parts}
+        return tuple(
+            part.model_copy(update={"label": f"{part.label} ({notes[part.key]})"})
+            if notes[part.key]
+            else part
+            for part in parts
+        )
+
+    if not changes:
+        return spec
+    update = {"rows": labelled("row", spec.rows), "columns": labelled("column", spec.columns)}
+    return spec.model_copy(update={**update, "changes": tuple(changes), "is_part": True})

@@ -3,8 +3,8 @@
 One YAML file of ``conf/table`` is one `TableSpec`. Nothing here trains or reads results.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from fnmatch import fnmatchcase
+import itertools
+from collections.abc import Iterable, Mapping
 from functools import cached_property, reduce
 from typing import Annotated, Any, TypeVar
 
@@ -22,31 +22,14 @@ from benchmark.config.compose import group_names
 from benchmark.config.files import FileModel
 from benchmark.config.merge import merge
 from benchmark.config.schema import GROUPS
-from benchmark.errors import ConfigError, nearest, wrong
+from benchmark.errors import ConfigError, wrong
 from benchmark.experiments.metrics import METRICS, Metric, WhichRound
+from benchmark.experiments.patterns import fits, matching
 
 SETTINGS = (*GROUPS, "train", "evaluation", "precision")
 """The parts of a run's configuration that a table may set."""
 
 T = TypeVar("T")
-
-
-def fits(key: str, patterns: str) -> bool:
-    """Whether ``key`` matches one of the comma-separated ``patterns``."""
-    return any(fnmatchcase(key, pattern.strip()) for pattern in patterns.split(","))
-
-
-def matching(keys: Sequence[str], patterns: str | None, what: str, where: str) -> list[str]:
-    """The ``keys`` that match one of the comma-separated ``patterns``, in their own order; None matches all.
-
-    Raises `ConfigError`, which calls the patterns ``what`` and the keys those of ``where``, for one without a match.
-    """
-    for pattern in () if patterns is None else patterns.split(","):
-        if not any(fits(key, pattern) for key in keys):
-            raise ConfigError(
-                f"{what}: {pattern!r} matches none of {where}.{nearest(pattern, keys)} It has: {', '.join(keys)}."
-            )
-    return [key for key in keys if patterns is None or fits(key, patterns)]
 
 
 def _one_or_more(value: Any) -> Any:
@@ -230,7 +213,8 @@ class TableSpec(FileModel):
     columns: tuple[Column, ...] = Field(min_length=1, description="the columns; see below")
     overrides: tuple[Override, ...] = Field((), description="settings of cells; see below")
     tuned_only: bool = Field(False, description="whether only cells with tuned values have runs")
-    is_part: bool = False  # whether `cut` has left out rows or columns
+    is_part: bool = False  # whether rows or columns are left out, added or changed
+    changes: tuple[Override, ...] = ()  # settings of cells that a command changes
 
     @field_validator("which_round", "seeds", mode="before")
     @classmethod
@@ -341,7 +325,19 @@ class TableSpec(FileModel):
             for number, entry in enumerate(self.overrides, start=1)
             if entry.matches(row, column, preset)
         }
-        return matching_ones | {f"column {column}": of_column.settings, f"row {row}": of_row.settings}
+        own = {f"column {column}": of_column.settings, f"row {row}": of_row.settings}
+        changed = self.changed(row, column)
+        return matching_ones | own | ({"command line": changed} if changed else {})
+
+    def changed(self, row: str, column: str) -> dict[str, Any]:
+        """What a command changes in a cell."""
+        changes = [change.settings for change in self.changes if change.matches(row, column, "")]
+        return reduce(merge, changes, dict[str, Any]())
+
+    def is_changed(self, row: Row, column: Column) -> bool:
+        """Whether a command changes the runs that make a cell."""
+        rows = filter(None, (row.key, self.reference_row))
+        return any(itertools.starmap(self.changed, itertools.product(rows, (column.key, *column.average_of))))
 
     def cell_settings(self, row: str, column: str, preset: str) -> dict[str, Any] | None:
         """The `layers` of one cell on top of each other."""

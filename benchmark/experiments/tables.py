@@ -10,12 +10,17 @@ from benchmark.config.compose import group_names, load_group
 from benchmark.config.files import read_yaml
 from benchmark.config.merge import merge
 from benchmark.errors import ConfigError, usable, validate, wrong
-from benchmark.experiments.spec import Row, TableSpec, fits
+from benchmark.experiments.patterns import fits
+from benchmark.experiments.spec import Row, TableSpec
 from benchmark.paths import conf_file, conf_files
 
 
 class NoTable(ConfigError):
     """No table of ``conf/table`` fits."""
+
+
+ANY = "any"
+"""``tables`` of a method that is a row of every table whose command names it, and of no other."""
 
 
 def _names() -> list[str]:
@@ -37,6 +42,7 @@ def extend(node: Mapping[str, Any]) -> dict[str, Any]:
         known = conf_files("table")
         raise ConfigError(wrong("extends", node["extends"], "the name of a file of conf/table", known=known))
     base = extend(read_yaml(path, "table"))
+    base.pop("table", None)  # the number in the paper is that of the paper's own table
     whole = base | content
     for part in ("rows", "columns"):
         if isinstance(content.get(part), list):
@@ -105,8 +111,10 @@ def _with_rows(spec: TableSpec, methods: Mapping[str, Mapping[str, Any]]) -> Tab
     of_papers = [name for name in tables if re.fullmatch(r".+_table\d+", name)]
     for name, method in methods.items():
         wanted = method.get("tables") or []
+        if wanted == ANY:
+            continue
         if not isinstance(wanted, list) or not all(isinstance(pattern, str) for pattern in wanted):
-            expected = 'a list of names or patterns of conf/table, like ["*_table1", leaderboard]'
+            expected = f'{ANY}, or a list of names or patterns of conf/table, like ["*_table1", leaderboard]'
             raise ConfigError(wrong(f"conf/method/{name}.yaml: tables", wanted, expected))
         for pattern in wanted:
             if pattern not in tables and not any(fnmatchcase(table, pattern) for table in of_papers):
@@ -116,8 +124,23 @@ def _with_rows(spec: TableSpec, methods: Mapping[str, Mapping[str, Any]]) -> Tab
         named = spec.name in wanted or (not spec.table and spec.paper in wanted)  # a table's second form, too
         invited = named or any(fnmatchcase(spec.name, pattern) for pattern in patterns)
         if invited and all(row.key != name for row in rows):
-            rows.append(Row(key=name, label=str(method.get("label", name)), method={"name": name}))
+            rows.append(_row_of(name, method))
     return spec if len(rows) == len(spec.rows) else spec.model_copy(update={"rows": tuple(rows)})
+
+
+def _row_of(name: str, method: Mapping[str, Any]) -> Row:
+    return Row(key=name, label=str(method.get("label", name)), method={"name": name})
+
+
+def with_named(spec: TableSpec, names: Sequence[str]) -> TableSpec:
+    """The table with a row for each of the ``names`` that is a method for any table (``tables: any``)."""
+    files, keys = group_names("method"), [row.key for row in spec.rows]
+    methods = {name: load_group("method", name) for name in names if name in files and name not in keys}
+    rows = [_row_of(name, method) for name, method in methods.items() if method.get("tables") == ANY]
+    if not rows:
+        return spec
+    caption = f"{spec.caption} Added: {', '.join(row.label for row in rows)}.".strip()
+    return spec.model_copy(update={"rows": (*spec.rows, *rows), "caption": caption, "is_part": True})
 
 
 def find_specs(paper: str | None = None, table: int | None = None) -> list[TableSpec]:

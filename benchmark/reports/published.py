@@ -78,7 +78,7 @@ def published_cells(
         if len(matching) > 1:
             where = f"{len(matching)} lines of {', '.join(files)}"
             raise ConfigError(f"table {spec.name}, rows.{row.key}.published: {key} fits {where}.")
-        for line in matching:
+        for line in matching if not spec.is_changed(row, column) else ():
             cells[row.key, column.key] = Published(
                 line["mean"], line["std"], line["n_seeds"], line["note"], line.get("seeds", "")
             )

@@ -46,7 +46,7 @@ def test_a_run_starts_from_the_body_of_another(
     code, out, err = cli("export", central.hash, "name=fake", f"results={tmp_path / 'results'}")
     assert code == 0, err
     (path,) = (tmp_path / "weights").iterdir()
-    assert f"+model.start={path.name}\n" in out
+    assert f" model.start={path.name}\n" in out
     saved = checkpoint.load(folder_of(central).path / "checkpoint.pt", central)
     assert saved is not None
 

@@ -24,6 +24,12 @@ table paper=fedsd | paper: 'fedsd' 'fedsdc'?
 table table=99 | table: 99 fedmr_table1
 table name=fedmr_tabel1 | name: 'fedmr_tabel1' 'fedmr_table1'?
 table name=fedmr_table1 rows=fedagv | rows: 'fedagv' 'fedavg'?
+table table=1 rows=fedavg,fedproxx | rows: 'fedproxx' 'fedprox'? 4 tables
+table name=fedsdc_table1 method.client.fedprox.mu=1.0 | row.KEY.method.client.fedprox.mu=1.0 column.KEY.
+table name=fedsdc_table1 row.fedprx.train.lr=1 | row: 'fedprx.train.lr' fedprox, fedsdc_table1
+table name=fedsdc_table1 row.fedprox.trian.lr=1 | row.fedprox.trian: 'train'?
+table name=fedsdc_table1 row.fedprox.train.lrr=1 | fedsdc_table1, fedprox, train.lrr:
+table name=fedmr_table1 column.fmnist/avg.train.lr=1 | column: average
 table paper=fedmr columns=fmnist/p5c3 | columns: 'fmnist/p5c3' 'fmnist/p5c2'?
 table device=tpu | device: 'tpu' cuda:NUMBER
 table tuned=x | tuned: 'x' off
@@ -67,13 +73,13 @@ run x | run: 'x' KEY=VALUE
 run -x | run: '-x' --help
 run launcher=local | run: launcher Put -m behind
 run --verbose | run: --verbose Put -m behind
-run method=fedprx | method: 'fedprx' fedavg, (conf/method/) 'fedprox'?
+run method=fedprx | method: 'fedprx' fedavg, (conf/method/; FEDTABLES_PATH is not set). 'fedprox'?
 run partition.alpha=-1 | alpha: -1
 run +train.lrr=1 | train.lrr: 'lr'?
 run partition=iid +partition.clints=1 | clints clients
+run partition=iid partition.clints=1 | clints clients
 run dataset.options.x=1 | x:
 run dataset=ham10000 dataset.options.siz=64 | 'ham10000' siz: strict, size, 'size'?
-run method=fedprox method.client.fedprox.nu=1 | method.client.fedprox.nu: 'method.client.fedprox.mu'?
 run train.rounds=0 | train.rounds: 0
 run train.rounds=ten | train.rounds: 'ten'
 run train.lr=nan | train.lr: nan
@@ -94,6 +100,8 @@ run paths.data=${oc.env:HOME} | no reference
 """
 TORCH = """
 run selection.name=roundrobin | 'roundrobin' 'round_robin'?
+run method=fedprox method.client.fedprox.nu=1 | method.client.fedprox.nu: 'mu'?
+run model.hiden=8 | model.hiden: 'hidden'?
 run +method.client.fedprx={} | 'fedprx' 'fedprox'?
 figure name=leaderboard dataset.options.nois=1 | leaderboard, nois: 'noise'?
 table name=leaderboard show=published | show: 'published' leaderboard

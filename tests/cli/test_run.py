@@ -99,7 +99,7 @@ def test_run(cli: Any) -> None:
     assert f"accuracy {result['final']['test']['accuracy']:.4f}" in second
     assert cli(*words) == (0, out, "")
     code, out, _ = cli(*FAKE_RUN, "train.lr=1e30")
-    assert code == 0
+    assert code == 1
     assert out.startswith("diverged: results/runs/") and "not finite" in out
 
 
@@ -169,6 +169,7 @@ def test_lines_of_rounds() -> None:
         lines(5, 6, [Record(5, "train", "all", "loss", 1.0), Record(5, "test", "all", "accuracy", 0.5)])
         lines(6, 6, [Record(6, "test", "class=1", "accuracy", 0.9)])
     assert said == [
+        "goes on after round 2 of 6",
         "round 3/6: loss 2.0000, about 12 s left",
         "round 6/6: loss 1.0000, test accuracy 0.5000",
     ], "at most one line in 10 s"
