@@ -184,6 +184,7 @@ class TableSpec(FileModel):
 
     name: str
     paper: str = Field("", description="short name of the paper; if left out: the name of the file")
+    short: str = Field("", description="name in the navigation of the report; if left out: `paper`")
     table: PositiveInt | None = Field(
         None, description="number in the paper; the file is then called `PAPER_tableNUMBER.yaml`"
     )
