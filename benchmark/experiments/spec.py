@@ -241,11 +241,8 @@ class TableSpec(FileModel):
     @model_validator(mode="before")
     @classmethod
     def _named_after_file(cls, values: Any) -> Any:
-        return (
-            values | {"paper": values.get("paper") or values.get("name")}
-            if isinstance(values, dict)
-            else values
-        )
+        named = {"paper": values.get("paper") or values.get("name")} if isinstance(values, dict) else {}
+        return values | named if named else values
 
     @model_validator(mode="after")
     def _consistent(self) -> "TableSpec":
