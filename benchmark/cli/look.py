@@ -227,7 +227,8 @@ def _print_runs(found: api.Runs, options: RunsOptions) -> None:
             columns=settings.pop()
         )  # so that the line ends with the run's name, or a part of it
     lines = zip(text.splitlines(), ["run", *(run.key for run in runs)], strict=True)
-    console.print(Text("\n".join("  ".join(line) for line in lines), overflow="ellipsis"), no_wrap=True)
+    text = "\n".join("  ".join(line) for line in lines)
+    console.print(Text(text), no_wrap=True, overflow="ellipsis")
 
 
 def _delete(found: api.Runs, options: RunsOptions) -> None:
