@@ -8,6 +8,7 @@ from typing import Literal
 import yaml
 from pydantic import Field
 from rich.table import Table as TextTable
+from rich.text import Text
 
 from benchmark import api
 from benchmark.cli.options import parse, words_of
@@ -22,13 +23,15 @@ from benchmark.errors import ConfigError, UserError, printable, wrong
 from benchmark.experiments import estimate
 from benchmark.experiments.estimate import RunBlock
 from benchmark.experiments.figures import find_figures
-from benchmark.experiments.selection import ResultsOptions, ShowOptions, TableQuery
+from benchmark.experiments.selection import PATTERNS, ResultsOptions, RunQuery, ShowOptions, TableQuery
+from benchmark.experiments.patterns import matching
 from benchmark.experiments.tables import find_specs
 from benchmark.papers.registry import ANALYSES
 from benchmark.paths import conf_files
 from benchmark.registry import broken_files
 from benchmark.reports.render.console import TextConsole
 from benchmark.runs.folder import ResultsFolder
+from benchmark.runs.listing import LONGEST, MOST, telling
 from benchmark.runs.status import RunState
 
 MUCH = 5e8
@@ -152,8 +155,17 @@ def status(argv: Sequence[str]) -> int:
 class RunsOptions(ResultsOptions):
     """Options of `runs`."""
 
-    format: Literal["table", "csv"] = Field("table", description="what is printed")
-    delete: bool = Field(False, description="move finished runs away (.seedK.old-N), and remove attempts")
+    format: Literal["table", "csv"] = Field("table", description="what is printed; csv has all, uncut")
+    columns: str | None = Field(
+        None,
+        title=PATTERNS,
+        description="settings, metrics, state, round, seconds or folder that are printed; if left out: at most "
+        f"{MOST} settings that differ, and of csv all of them",
+    )
+    delete: bool = Field(
+        False,
+        description="move finished runs away (.seedK.old-N; --purge frees their space), and remove attempts",
+    )
     purge: bool = Field(
         False,
         description="free the disk space of runs that were moved away, and of snapshots that no run names",
@@ -173,40 +185,65 @@ def runs(argv: Sequence[str]) -> int:
             raise ConfigError(f"runs: {key} {problem}; expected KEY=VALUE, or KEY=VALUE,PATTERN*,...")
         where[key] = value
     found = api.runs(options.results, **where)
-    if options.purge:
-        print(f"{ResultsFolder(options.results).purge():,} folders removed")
     if options.delete and not rest:
         raise ConfigError("runs: --delete needs a condition: state=failed, say, or method=fedavg.")
     if found or options.format == "csv":
-        _print_runs(found, options.format)
+        _print_runs(found, options)
     for problem in found.problems:
         print(f"warning: left out: {problem}", file=sys.stderr)
     if options.delete:
-        _delete(found)
+        _delete(found, options)
     elif options.format == "table":
         print(f"{len(found)} runs")
+    if options.purge:
+        print(f"{ResultsFolder(options.results).purge():,} folders removed")
     return 0
 
 
-def _print_runs(found: api.Runs, form: str) -> None:
-    frame = found.frame()
-    if form == "csv":
+def _print_runs(found: api.Runs, options: RunsOptions) -> None:
+    """All columns that were asked for as CSV, or a table with a line for each run, cut at the width of the terminal."""
+    from benchmark.reports.runs import run_frame
+
+    runs, csv, settings = found.runs, options.format == "csv", list[str]()
+    if options.columns is not None:
+        keys = dict.fromkeys(key for run in runs for key in run.settings)
+        frame = run_frame(runs, found.results, list(keys))
+        frame = frame[matching(list(frame), options.columns, "columns", "the runs' columns")]
+    elif csv:
+        frame = found.frame()
+    else:
+        frame = run_frame(runs, found.results, settings := telling(runs))
+        ended = [name for name in ("state", "round", *METRICS, "seconds") if name in frame]
+        frame = frame[[*settings, *ended]]
+    if csv:
         print(frame.to_csv(index=False), end="")
         return
-    hidden = [name for name in frame if name.startswith(("test.", "validation.")) and name not in METRICS]
-    frame = frame.drop(columns=hidden).rename(columns={"folder": "run"})
-    frame["run"] = [run.key for run in found]
-    print(frame.to_string(index=False, na_rep="", float_format="{:.4g}".format))
+    console = TextConsole()
+    while True:
+        text = frame.to_string(index=False, na_rep="", float_format="{:.4g}".format, max_colwidth=LONGEST)
+        if options.columns or len(settings) < 2 or text.index("\n") <= console.width - LONGEST:
+            break
+        frame = frame.drop(
+            columns=settings.pop()
+        )  # so that the line ends with the run's name, or a part of it
+    lines = zip(text.splitlines(), ["run", *(run.key for run in runs)], strict=True)
+    text = "\n".join("  ".join(line) for line in lines)
+    console.print(Text(text), no_wrap=True, overflow="ellipsis")
 
 
-def _delete(found: api.Runs) -> None:
+def _delete(found: api.Runs, options: RunsOptions) -> None:
+    moved = 0
     for run in found:
         if run.files.is_held:
             print(f"left: {run.key}: a process works on it", file=sys.stderr)
             continue
-        where = f" -> {run.files.move_away()}" if run.files.is_finished else ""
+        where = f"moved: {run.key} -> {run.files.move_away()}" if run.files.is_finished else ""
         run.files.remove_attempts()
-        print(f"moved: {run.key}{where}")
+        print(where or f"removed: {run.key}")
+        moved += bool(where)
+    if moved and not options.purge:
+        purge = RunQuery(results=options.results).command("runs --purge")
+        print(f"{moved} runs moved, which frees no disk space; to free it: {purge}")
 
 
 # show, list, export ----------------------------------------------------------------------------------------------

@@ -1,12 +1,13 @@
 """All tables of a results folder as one page for the browser."""
 
 import contextlib
-import io
 import math
 import os
+import shlex
 import time
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -37,11 +38,11 @@ class ReportOptions(TableQuery):
 
 
 def write_report(
-    query: TableQuery, index: RunIndex, out: Path | None = None, asked: Collection[str] = ()
+    query: TableQuery, index: RunIndex, out: Path | None = None, made: Collection[str] | None = None
 ) -> Path:
     """Write ``index.html`` about the selected tables, as far as they have runs; its path.
 
-    ``asked``: names of the tables that come first on the page; if left out, those that were selected.
+    ``made``: stems of the analyses' tables that are shown if tables were selected; None: those that belong to these.
     """
     selected = _tables(query)
     from benchmark.reports import collect, details, layout, tables
@@ -62,7 +63,9 @@ def write_report(
         preset = query.preset if query.preset in spec.presets else spec.presets[0]  # of a sweep
         results = collect.collect(spec, preset, cells, index)
         panels.add(results, cells, command)
-        sections.append(page.Section(results, layout.as_table(results), command, _entries(chapters, spec)))
+        short = spec.short or spec.paper
+        entries = _entries(chapters, spec)
+        sections.append(page.Section(results, layout.as_table(results), command, short, entries))
     names = [section.table.name for section in sections]
     path = (out or query.results / "report") / "index.html"
     content = page.render(
@@ -70,11 +73,10 @@ def write_report(
         Counter(shown.values()),
         sections,
         absent,
-        list(map(tables.read_table, _texts(query, names))),
+        list(map(tables.read_table, _texts(query, names, made))),
         {"cells": panels.cells, "partitions": panels.partitions},
         os.path.relpath(query.results, path.parent),
         time.strftime("%Y-%m-%d", time.gmtime(newest)) if newest else "",
-        asked or [spec.name for spec, *_ in selected if query.selects],
     )
     write_with_folder(path, content.encode(), durable=False)
     return path
@@ -83,7 +85,11 @@ def write_report(
 def _tables(query: TableQuery) -> list[tuple[TableSpec, Cells, str]]:
     """The selected tables in the order of the papers, with the commands that carry out what they lack."""
     plans = sorted(plans_of(query), key=lambda plan: (plan[0].paper, plan[0].table or math.inf, plan[0].name))
-    return [(*plan, query.command(f"table name={plan[0].name} preset={query.preset}")) for plan in plans]
+    part = [shlex.quote(f"{key}={text}") for key in ("rows", "columns") if (text := getattr(query, key))]
+    return [
+        (*plan, query.command(" ".join([f"table name={plan[0].name}", *part, f"preset={query.preset}"])))
+        for plan in plans
+    ]
 
 
 def _sweeps(results: ResultsFolder) -> list[tuple[TableSpec, Cells, str]]:
@@ -95,24 +101,6 @@ def _sweeps(results: ResultsFolder) -> list[tuple[TableSpec, Cells, str]]:
         with contextlib.suppress(UserError):  # its files of conf are no longer there
             plans.append((*Sweep.of(axes).table(), command))
     return plans
-
-
-def report_of_all(query: TableQuery, index: RunIndex, made: Collection[str]) -> Path:
-    """Write the report about all tables after those that ``query`` selects were made; its path.
-
-    ``made``: the stems of their files. If tables were selected, these come first.
-
-    Options of data sets fit the cells that were selected, and no others: with them it is about the selected tables.
-    """
-    asked = [stem.removesuffix("_part") for stem in made] if query.selects else []
-    query = query.model_copy(
-        update={"row_settings": {}, "column_settings": {}}
-    )  # it shows whole tables as they are
-    if not query.dataset_options:
-        query = query.model_copy(update=dict.fromkeys(("paper", "table", "name", "rows", "columns")))
-    # Broken files of the selected tables were named when these were planned; the others were not asked for.
-    with contextlib.redirect_stderr(io.StringIO()):
-        return write_report(query, index, asked=asked)
 
 
 def _entries(chapters: Sequence[Chapter], spec: TableSpec) -> list[LedgerEntry]:
@@ -133,10 +121,12 @@ def _entries(chapters: Sequence[Chapter], spec: TableSpec) -> list[LedgerEntry]:
     return entries
 
 
-def _texts(query: TableQuery, shown: Sequence[str]) -> Iterator[Path]:
-    """The files that analyses have written beside the tables of runs."""
+def _texts(query: TableQuery, shown: Sequence[str], made: Collection[str] | None) -> Iterator[Path]:
+    """The files that analyses have written beside the tables of runs, as far as they were asked for."""
+    wanted = (query.name or f"{query.paper or '*'}_table{query.table or ''}") + "*" if query.selects else "*"
     for path in sorted((query.results / "tables" / query.preset).glob("*.csv")):
         name, dot, _ = path.stem.partition(".")  # another form of a table has a second ending
         whole = name.removesuffix("_part")
-        if not dot and whole not in shown and whole not in conf_files("table"):
+        asked = name in made if query.selects and made is not None else fnmatchcase(name, wanted)
+        if asked and not dot and whole not in shown and whole not in conf_files("table"):
             yield path

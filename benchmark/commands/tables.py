@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -21,7 +23,7 @@ from benchmark.commands.launching import (
     track_files,
 )
 from benchmark.commands.options import LaunchOptions
-from benchmark.commands.report import report_of_all
+from benchmark.commands.report import write_report
 from benchmark.commands.results import Table
 from benchmark.errors import ConfigError, StorageError, validate, wrong
 from benchmark.experiments.metrics import Show
@@ -110,7 +112,10 @@ def make_tables(options: TableOptions) -> tuple[int, list[Table]]:
         names = [one.name for one in made]
         track_files(options, index.results.root, "table", options.preset, [folder / name for name in names])
     if code != 130:
-        print(f"report: {report_of_all(options, index, names)}")
+        # Broken files were named when the tables were planned.
+        with contextlib.redirect_stderr(io.StringIO()):
+            path = write_report(options, index, made=names)
+        print(f"report: {path}")
     return code, made
 
 

@@ -74,17 +74,22 @@ class RunQuery(ResultsOptions):
     @property
     def remarks(self) -> tuple[str, ...]:
         """A note on the options of data sets that were given."""
-        words = option_words(self.dataset_options)
+        words = setting_words("dataset.options", self.dataset_options)
         return (f"Options of data sets: {', '.join(words)}.",) if words else ()
 
+    @property
+    def settings(self) -> list[str]:
+        """The words ``GROUP.KEY=VALUE`` that were given."""
+        return setting_words("dataset.options", self.dataset_options)
+
     def command(self, words: str, keys: Sequence[str] = ("seeds", "results", "tuned")) -> str:
-        """The command line ``python -m benchmark WORDS`` with these options, and those of data sets, where given."""
+        """The command line ``python -m benchmark WORDS`` with these options, and single settings, where given."""
         given = []
         for key in keys:
             value, default = getattr(self, key), type(self).model_fields[key].default
             if value is not None and str(value) != str(default):
                 given.append(shlex.quote(f"{key}={value}"))
-        return " ".join(["python -m benchmark", words, *given, *option_words(self.dataset_options)])
+        return " ".join(["python -m benchmark", words, *given, *self.settings])
 
 
 class TableChoice(RunQuery):
@@ -114,6 +119,12 @@ class TableQuery(TableChoice):
     )
 
     @property
+    def settings(self) -> list[str]:
+        """The words ``GROUP.KEY=VALUE`` that were given."""
+        rows, columns = setting_words("row", self.row_settings), setting_words("column", self.column_settings)
+        return [*super().settings, *rows, *columns]
+
+    @property
     def cuts(self) -> bool:
         """Whether rows or columns are selected or changed."""
         return self.rows is not None or self.columns is not None or bool(self.changes)
@@ -130,10 +141,10 @@ class TableQuery(TableChoice):
         return [*rows, *(("column", *change) for change in self.column_settings.items())]
 
 
-def option_words(options: Mapping[str, Any]) -> list[str]:
-    """The words ``dataset.options.KEY=VALUE`` that set these options."""
-    texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in options.items()}
-    return [shlex.quote(f"dataset.options.{key}={text}") for key, text in texts.items()]
+def setting_words(group: str, settings: Mapping[str, Any]) -> list[str]:
+    """The words ``GROUP.KEY=VALUE`` that give these settings."""
+    texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in settings.items()}
+    return [shlex.quote(f"{group}.{key}={text}") for key, text in texts.items()]
 
 
 def plan_tables(

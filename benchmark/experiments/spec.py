@@ -167,6 +167,7 @@ class TableSpec(FileModel):
 
     name: str
     paper: str = Field("", description="short name of the paper; if left out: the name of the file")
+    short: str = Field("", description="name in the navigation of the report; if left out: `paper`")
     table: PositiveInt | None = Field(
         None, description="number in the paper; the file is then called `PAPER_tableNUMBER.yaml`"
     )
@@ -224,11 +225,8 @@ class TableSpec(FileModel):
     @model_validator(mode="before")
     @classmethod
     def _named_after_file(cls, values: Any) -> Any:
-        return (
-            values | {"paper": values.get("paper") or values.get("name")}
-            if isinstance(values, dict)
-            else values
-        )
+        named = {"paper": values.get("paper") or values.get("name")} if isinstance(values, dict) else {}
+        return values | named if named else values
 
     @model_validator(mode="after")
     def _consistent(self) -> "TableSpec":

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from functools import partial
 
 import pandas as pd
 import seaborn as sns
@@ -69,11 +70,11 @@ def curves(request: Request) -> Drawing:
     columns = spec.run_columns
     across = min(int(request.option("across", 3)), len(columns))
     figure, axes = panels(math.ceil(len(columns) / across), across)
-    hues = list(data["method"].unique())
+    hues, band = list(data["method"].unique()), partial(_band, shown.unit == "%")
     for number, (axis, column) in enumerate(zip(axes, columns, strict=False)):
         sns.lineplot(
             data[data["column"] == column.key], x="round", y="value", hue="method", style="method", hue_order=hues,
-            style_order=hues, errorbar="sd", err_kws={"alpha": 0.12, "linewidth": 0}, ax=axis, palette="colorblind",
+            style_order=hues, errorbar=band, err_kws={"alpha": 0.12, "linewidth": 0}, ax=axis, palette="colorblind",
             legend=axis is axes[0],
         )  # fmt: skip
         axis.set(xlabel="round", ylabel=request.metric_label if number % across == 0 else "")
@@ -86,6 +87,12 @@ def curves(request: Request) -> Drawing:
         legend.remove()
         figure.legend(handles, labels, loc="outside right upper", frameon=False)
     return Drawing(figure, data, (f"Line: mean over {seeds_of(data)}; band: one sample standard deviation.",))
+
+
+def _band(percent: bool, values: pd.Series) -> tuple[float, float]:
+    """Mean minus and plus one sample standard deviation; percentages stay within 0 and 100."""
+    low, high = values.mean() - values.std(), values.mean() + values.std()
+    return (max(low, 0.0), min(high, 100.0)) if percent else (low, high)
 
 
 def forest(request: Request) -> Drawing:

@@ -8,13 +8,13 @@ import pandas as pd
 from benchmark.runs.listing import Run, as_text, differing
 
 
-def run_frame(runs: Sequence[Run], results: Path) -> pd.DataFrame:
-    """One row for each run: the settings that differ among the runs, then what became of it.
+def run_frame(runs: Sequence[Run], results: Path, keys: Sequence[str] | None = None) -> pd.DataFrame:
+    """One row for each run: the settings ``keys``, by default those that differ, then what became of it.
 
     ``state``; ``round``, the last one; ``test.accuracy`` and the like, of the last evaluation, as recorded (fractions);
     ``seconds`` of training; ``folder``.
     """
-    keys = differing(runs)
+    keys = differing(runs) if keys is None else keys
     rows = []
     for run in runs:
         settings, result = run.settings, run.result

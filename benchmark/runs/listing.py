@@ -22,6 +22,11 @@ if TYPE_CHECKING:
     import pandas as pd
 
 STATE = "state"
+FIRST = (*GROUPS, "preset", "seed")
+MOST = 8
+"""Settings in the line of a run."""
+LONGEST = 24
+"""Characters of a value in it."""
 NAMES = {"format", *(f"{group}.name" for group in GROUPS)}
 """Keys that say nothing beside the name of their group."""
 
@@ -129,6 +134,21 @@ def find_runs(index: RunIndex, where: Mapping[str, str]) -> list[Run]:
 
 def differing(runs: Sequence[Run]) -> list[str]:
     """The keys whose values are not the same in all runs."""
+    return list(_differing([run.settings for run in runs]))
+
+
+def telling(runs: Sequence[Run]) -> list[str]:
+    """At most `MOST` of these keys, without lists and long texts: groups, preset, seed, then what most runs have."""
     settings = [run.settings for run in runs]
-    keys = dict.fromkeys(key for values in settings for key in values)
-    return [key for key in keys if len({as_text(values.get(key)) for values in settings}) > 1]
+    found = {
+        key: sum(key not in values for values in settings)
+        for key in _differing(settings)
+        if not any(isinstance(v := values.get(key), list) or len(as_text(v)) > LONGEST for values in settings)
+    }
+    return sorted(found, key=lambda key: (key not in FIRST, found[key]))[:MOST]
+
+
+def _differing(settings: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    for key in dict.fromkeys(key for values in settings for key in values):
+        if len({as_text(values.get(key)) for values in settings}) > 1:
+            yield key

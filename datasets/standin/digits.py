@@ -68,7 +68,7 @@ class StandInOptions(Options):
         stands_for: Name of the original, for the note beside the results.
         not_kept: Properties of the original that the stand-in does not have, for the same note.
         classes: 2 to 10 (digits, grouped), 11 to 17 (mirrored digits are added) or 100 (two digits side by side).
-        class_names: Names of the classes; by default made from the digits.
+        class_names: Names of the original's classes, for the same note; its own are made from the digits.
         groups: Digits of each class (for up to 10 classes); by default the ten digits cut into equal runs.
         attributes: Names of two attributes, or none. The styles `colour` and `scene` draw them.
         sources: Names of the sources (sites, archives); each has its own appearance. Not together with attributes.
@@ -157,7 +157,7 @@ def standin(options: StandInOptions, root: Path) -> RawDataset:
     return RawDataset(
         train=_draw(options, train, table, np.random.RandomState([options.seed, 1])),
         test=_draw(options, test, test_table, np.random.RandomState([options.seed, 2])),
-        classes=options.class_names or _default_names(options),
+        classes=_class_names(options),
         attributes=options.attributes,
         sources=options.sources,
         note=_note(options, train, int(table.sum())),
@@ -229,7 +229,7 @@ def _digits_of(options: StandInOptions, label: int) -> tuple[tuple[int, ...], tu
     return group, group
 
 
-def _default_names(options: StandInOptions) -> tuple[str, ...]:
+def _class_names(options: StandInOptions) -> tuple[str, ...]:
     if options.classes == PAIRS:
         return tuple(f"{number:02d}" for number in range(PAIRS))
     names = []
@@ -245,4 +245,6 @@ def _note(options: StandInOptions, train: Split, total: int) -> str:
         f"scikit-learn's digits stand in for {options.stands_for}: {total:,} training images of {size} made from "
         f"{len(train):,} digits by one-pixel shifts, gain jitter and noise; numbers are not comparable with the paper's"
     )
+    if options.class_names:
+        text += f". Its classes stand for {', '.join(options.class_names)}"
     return f"{text}. Not kept: {options.not_kept}" if options.not_kept else text

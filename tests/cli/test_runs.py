@@ -38,6 +38,21 @@ def test_runs_are_found_by_any_setting(cli: Any, four: list[str]) -> None:
     assert code == 0 and out.endswith("1 runs\n") and "done" in out
 
 
+def test_a_line_for_each_run_cut_at_the_width(
+    cli: Any, four: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The two settings that differ and are no lists; columns= chooses others, which need not differ."""
+    monkeypatch.setattr("benchmark.reports.render.console.WIDTH", 120)
+    head, *lines, last = cli("runs").out.splitlines()
+    assert head.split()[:3] == ["method", "seed", "state"] and last == "4 runs"
+    assert (
+        len(lines) == 4 and {len(line) for line in lines} == {120} and all(line[-1] == "…" for line in lines)
+    )
+    chosen = cli("runs", "columns=train.rounds,seed").out.splitlines()
+    assert chosen[0].split() == ["train.rounds", "seed", "run"]
+    assert list(listed(cli, "columns=train.rounds")["train.rounds"]) == [2, 2, 2, 2]
+
+
 def test_what_is_deleted_is_moved_and_named(cli: Any, four: list[str]) -> None:
     gone = [key for key in four if "fedprox" in key]
     code, out, _ = cli("runs", "method=fedprox", "--delete")
@@ -47,6 +62,7 @@ def test_what_is_deleted_is_moved_and_named(cli: Any, four: list[str]) -> None:
         place = run.with_name(f".{run.name}.old-1")
         assert f"moved: {key} -> {place}" in out and (place / "result.json").is_file()
         assert not run.exists()
+    assert "2 runs moved, which frees no disk space; to free it: python -m benchmark runs --purge\n" in out
     assert len(listed(cli)) == 2
     code, out, _ = cli("runs", "--purge")
     assert code == 0 and "2 folders removed" in out and not list(Path("results/runs").glob("*/.seed*"))
@@ -59,6 +75,7 @@ def test_what_is_deleted_is_moved_and_named(cli: Any, four: list[str]) -> None:
         (["--delete"], "--delete needs a condition"),
         (["method"], "method has no value; expected KEY=VALUE"),
         (["seed=0", "seed=1"], "seed is given twice"),
+        (["columns=metod"], "columns: 'metod' matches none of .*Did you mean 'method'"),
         (["format=xml"], "format: got 'xml'"),
     ],
 )

@@ -100,6 +100,12 @@ def test_attributes_are_colours(made: Callable[..., Dataset]) -> None:
     assert (brightness[np.arange(200), 1 - attributes] == 0).all() and (brightness[:, 2] == 0).all()
 
 
+def test_its_classes_are_digits_whatever_they_stand_for(made: Callable[..., Dataset]) -> None:
+    """Two classes of ten digits are five digits each; the note names the original's."""
+    data = made(classes=2, class_names=["normal", "diseased"], train_counts=5)
+    assert data.classes == ("0/1/2/3/4", "5/6/7/8/9") and "stand for normal, diseased" in data.note
+
+
 # Counts -------------------------------------------------------------------------------------------------------------
 
 

@@ -65,7 +65,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     fill(folder, select(spec_called(NAME), TableQuery(**CHOICE)))
     tables = folder / "tables" / "quick"
     tables.mkdir(parents=True)
-    for name in (NAME, "fedmr_table1.wide", "fedmr_table2", "overhead"):
+    for name in (NAME, "fedmr_table1.wide", "fedmr_table2", "fedmr_table3"):
         (tables / f"{name}.csv").write_text("selection,seconds\nPOW-D,1.25\n")
     assert report([f"results={folder}", *(f"{key}={value}" for key, value in CHOICE.items())]) == 0
     return folder

@@ -98,6 +98,15 @@ def test_curves(tmp_path: Path) -> None:
     assert set(drawing.data["value"]) == {20.0, 25.0, 30.0, 35.0, 40.0, 50.0, 60.0, 70.0}
 
 
+def test_a_band_stays_within_0_and_100(tmp_path: Path) -> None:
+    """Final values 90 and 100: mean 95, standard deviation 7.07, so the band ends at 100."""
+    spec = spec_of(4).model_copy(update={"rows": ("fedavgm",)})
+    values = {("fedavgm", c, s): v for s, v in ((0, 0.9), (1, 1.0)) for c in ("iid", "niid1", "niid2")}
+    for axis in finished(spec, tmp_path, values).figure.axes:
+        (band,) = axis.collections
+        assert band.get_paths()[0].vertices[:, 1].max() == 100.0
+
+
 def test_a_forest(tmp_path: Path) -> None:
     """FedSDC - FedAvgM: 4 and 6 points, mean 5, standard deviation sqrt 2; t is 12.706205.
 

@@ -21,7 +21,7 @@ from selenium.webdriver.common.keys import Keys
 from benchmark.commands.report import write_report
 from benchmark.engine.records import Record
 from benchmark.experiments.plan import plan
-from benchmark.experiments.selection import TableQuery, select
+from benchmark.experiments.selection import TableQuery, plan_tables, select
 from benchmark.experiments.tables import spec_called
 from benchmark.reports.details import cell_name
 from benchmark.runs.folder import ResultsFolder
@@ -44,37 +44,53 @@ def choose(page: Page, view: str) -> None:
     page.one(f"#{NAME} input[value={view}]").click()
 
 
-def test_overview_and_table(page: Page) -> None:
+def test_one_table(page: Page) -> None:
     """Of 30 runs one diverged and one is missing; the order of the three methods differs from the published one."""
     assert "28 of 30 runs done in 1 table" in page.one(".lead").text
-    assert "not the papers’" in page.one(".callout").text
+    assert page.texts("nav a") == ["FedMR"]
+    assert "not the paper’s" in page.one(f"#{NAME} .callout").text
     assert column(page) == MEASURED
     assert column(page, 6) == ["42.00 ± 2.83", "60.00 n = 1 of 2: 1 missing", "50.00 n = 1 of 2: 1 diverged"]
-    assert page.texts(".results h2") == ["Partially class-disjoint data"]  # nothing else was asked for
-    page.one("#others > summary").click()
-    assert page.texts(".results h2") == ["Partially class-disjoint data", "overhead"]
-    row = page.texts("#others tbody tr")[0]
-    assert "28 of 30" in row and row.endswith("1 missing, 1 diverged")
-    command = f"python -m benchmark table name={NAME} preset=quick seeds=2"
-    assert any(command in text for text in page.texts(".missing code"))
-    assert page.texts("#overhead tr") == ["selection seconds", "POW-D 1.2500"]
+    assert page.texts("main h2") == ["Partially class-disjoint data"]  # nothing else was asked for
+    gaps = page.one(".gaps").text
+    assert gaps.startswith("1 missing, 1 diverged.")
+    command = f"table name={NAME} rows=fedavg,feddyn,fedmr 'columns=fmnist/*' preset=quick seeds=2"
+    assert f"python -m benchmark {command}" in gaps
     assert page.errors() == []
 
 
-def test_what_was_asked_for_comes_first(browser: Page, folder: Path, tmp_path: Path) -> None:
-    """Tables 6 and 8 share the runs of FedAvg and FedMR. A link to one of them opens the fold. One seed, no spread."""
+def test_several_tables(browser: Page, folder: Path, tmp_path: Path) -> None:
+    """Tables 6 and 8 share the runs of FedAvg and FedMR. One seed, no spread. Analyses of the paper belong to it."""
     query = TableQuery(results=folder, paper="fedmr", seeds=1)
-    browser.open(write_report(query, RunIndex(ResultsFolder(folder)), tmp_path, [NAME]))
-    first = ["Partially class-disjoint data"]
-    assert browser.texts(".results h2") == first
-    assert browser.one("#others summary").text == "Overview and 2 other tables of this folder"
-    browser.one("nav a").click()
-    assert browser.texts(".results h2") == first
-    browser.run("location.hash = 'fedmr_table8'")
-    assert len(browser.texts(".results h2")) == 4
+    browser.open(write_report(query, RunIndex(ResultsFolder(folder)), tmp_path))
+    assert browser.texts("nav a") == ["FedMR"]
+    assert browser.texts("main h2")[:2] == [
+        "Do the methods rank as published?",
+        "What is missing",
+    ]
+    assert len(browser.texts(".results h2")) == 4 and browser.texts(".results h2")[-1] == "fedmr_table3"
+    assert browser.texts("#fedmr_table3 tr") == ["selection seconds", "POW-D 1.2500"]
     hint = browser.one(f"#{NAME} .hint").text
     assert "last round, one seed, so without spread. Open" in hint and "±" not in hint
     assert "±" not in " ".join(column(browser))
+
+
+def test_a_table_of_no_paper(browser: Page, tmp_path: Path) -> None:
+    """Its `short` is in the navigation, and no warning about a paper's numbers stands above it."""
+    query = TableQuery(results=tmp_path, name="leaderboard", rows="fedavg", seeds=1)
+    ((_, cells),) = plan_tables([spec_called("leaderboard")], query)
+    for cell in cells.values():
+        finish(ResultsFolder(tmp_path).open(), cell.runs[0], [], final={"test": {"accuracy": 0.5}})
+    browser.open(write_report(query, RunIndex(ResultsFolder(tmp_path)), tmp_path))
+    assert browser.texts("nav a") == ["Leaderboard"] and not browser.all(".callout")
+    assert f"{len(cells)} of {len(cells)} runs done" in browser.one(".lead").text
+
+
+def test_names_are_whole_on_a_narrow_page(page: Page) -> None:
+    page.look(400)
+    cut = "return [...document.querySelectorAll('th, h2, nav')].filter((n) => n.scrollWidth > n.clientWidth + 1).length"
+    assert page.run(cut) == 0
+    assert page.run("return document.documentElement.scrollWidth") <= 400
 
 
 def test_views(page: Page) -> None:
@@ -237,11 +253,11 @@ def test_the_command_of_a_cell_gives_the_same_bits(
     assert cli(*words).out.endswith("report: results/report/index.html\n")
     cells = packed_cells(tmp_path / "results" / "report" / "index.html")
     text = (tmp_path / "results" / "report" / "index.html").read_text()
-    assert text.index('<section id="fedsdc_table2"') < text.index('<details id="others"')
+    assert text.count('<section id="') == 2  # the head of the page, and what was asked for
     packed = base64.b64decode(cells["fedsdc_table2/fedsdc_m1/niid1"])
     command = json.loads(zlib.decompress(packed, wbits=-15))["command"]
     monkeypatch.setattr(
-        "benchmark.commands.tables.report_of_all", lambda *_: ""
+        "benchmark.commands.tables.write_report", lambda *_, **__: ""
     )  # takes seconds, is not looked at
     program, *words = shlex.split(command.removeprefix("python -m "))
     assert program == "benchmark" and cli(*words, "launcher=inline").code == 0

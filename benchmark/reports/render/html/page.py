@@ -2,9 +2,8 @@
 
 import base64
 import hashlib
-import re
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import resources
@@ -56,11 +55,16 @@ class View(NamedTuple):
 
 @dataclass(frozen=True)
 class Section:
-    """One table on the page. ``command`` carries out what it lacks; ``entries`` are those of the fidelity ledger."""
+    """One table on the page.
+
+    ``command`` carries out what it lacks; ``short`` names it in the navigation, where tables of one name are one entry;
+    ``entries`` are those of the fidelity ledger.
+    """
 
     results: TableResults
     table: Table
     command: str
+    short: str
     entries: Sequence[Any] = ()
 
     @property
@@ -74,12 +78,6 @@ class Section:
             name = cell_name(spec, row, column) if cell.runs else ""
             views[row, column] = View(cell, name, round(100 * sizes[row, column] / largest))
         return [(row, [views[row.key, column.key] for column in spec.columns]) for row in spec.rows]
-
-    @property
-    def paper(self) -> str:
-        """The paper, as the first word of its tables' titles names it; of other tables the short name in their file."""
-        spec = self.results.spec
-        return (re.split(r"\W", spec.title)[0] if spec.published else "") or spec.paper
 
     @property
     def missing(self) -> str:
@@ -110,14 +108,12 @@ def render(
     details: Mapping[str, Any],
     root: str,
     newest: str = "",
-    asked: Collection[str] = (),
 ) -> str:
     """The whole file. Its policy allows the browser no request, and no script but those that are embedded.
 
     ``counts``: planned runs by state. ``sections``: the tables that have runs. ``absent``: (title, name, command) of
     those without. ``texts``: tables of analyses. ``details``: packed details of cells and partitions, for the scripts.
     ``root``: path from the page to the results folder. ``newest``: day of the newest run; empty if there is none.
-    ``asked``: names of the tables that come first; overview and other tables are folded. Empty: the overview, then all.
     """
     environment = Environment(
         loader=PackageLoader("benchmark.reports.render", "html"),
@@ -129,7 +125,7 @@ def render(
     scripts += [(folder / name).read_text() for name in ("charts.js", "report.js")]
     digests = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in scripts]
     return environment.get_template("page.html.jinja").render(
-        preset=preset, counts=counts, sections=sections, absent=absent, texts=texts, newest=newest, asked=asked,
+        preset=preset, counts=counts, sections=sections, absent=absent, texts=texts, newest=newest,
         data={**details, "root": root},
         style=(folder / "style.css").read_text(),
         scripts=scripts,

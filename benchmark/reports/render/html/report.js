@@ -13,7 +13,6 @@ const unpack = async (text) => {
 };
 
 const sections = $$("section[data-view]");
-const others = $("#others");
 
 /* The filter hides the rows of other methods: its words, with commas between them, are parts of their names. */
 const filter = () => {
@@ -25,7 +24,6 @@ const filter = () => {
     section.hidden = rows.every((row) => row.hidden);
   }
   const shown = sections.filter((section) => !section.hidden);
-  if (others && words.length) others.open = shown.some((section) => others.contains(section));
   $("#matches").textContent = words.length && !shown.length ? "No method has such a name." : "";
 };
 $("#filter").addEventListener("input", filter);
@@ -49,7 +47,6 @@ const sort = (section, head, order) => {
 
 const measure = () => sections.forEach((section) => section.style.setProperty("--first", `${$("tbody th", section).offsetWidth}px`));
 measure();
-others?.addEventListener("toggle", measure);
 for (const section of sections) {
   [...$("tbody", section).rows].forEach((row, k) => (row.dataset.place = k));
   section.addEventListener("input", (event) => (section.dataset.view = event.target.value));
@@ -224,7 +221,6 @@ const open = async (name, cell) => {
 const cellOf = (name) => (Object.hasOwn(data.cells, name) ? $(`td a[href="#${CSS.escape(name)}"]`)?.closest("td") : undefined);
 const route = () => {
   const name = location.hash.slice(1), cell = cellOf(name), target = cell ?? document.getElementById(name);
-  if (others?.contains(target)) others.open = true;
   target?.scrollIntoView(cell && { block: "nearest", inline: "nearest" });
   if (cell) open(name, cell);
   else if (panel.open) panel.close();
