@@ -79,7 +79,7 @@ report: $(STAMP)  ## All tables of the results folder as one page for the browse
 	@$(RUN) -m benchmark report $(call option,table,$(TABLE)) $(WHICH) $(ARGS)
 
 plan: $(STAMP)  ## What tables ask for before they are made: runs, hours, disk, data that are missing
-	@$(RUN) -m benchmark plan $(call option,table,$(TABLE)) $(WHICH) $(ARGS)
+	@$(RUN) -m benchmark plan $(call option,table,$(TABLE)) $(WHICH) $(call option,launcher,$(LAUNCHER)) $(ARGS)
 
 status: $(STAMP)  ## Done, running, failed and missing runs of each table
 	@$(RUN) -m benchmark status $(call option,table,$(TABLE)) $(WHICH) $(ARGS)

@@ -239,16 +239,15 @@ def report(
 
 
 def plan(
-    *, timing: Literal["on", "again", "off"] = "on", device: str = "auto", preset: str = "quick",
+    *, device: str = "auto", launcher: str = "local", launcher_settings: Options = None, preset: str = "quick",
     paper: str | None = None, table: int | None = None, name: str | None = None, rows: str | None = None,
     columns: str | None = None, row_settings: Options = None, column_settings: Options = None,
     seeds: int | None = None, tuned: str | None = None,
     results: str | Path = "results", stale: Stale = "rerun", dataset_options: Options = None,
 ) -> Needs:  # fmt: skip
-    """What tables still need before they are made: runs, hours on this device, disk space, data and weights.
+    """What tables still need before they are made: runs, hours, disk space, data and weights.
 
-    ``timing``: whether a round of each kind of run is measured here, if it has not been yet. The other options are as
-    of `table`.
+    Options as of `table`.
     """
     return needs_of(checked(PlanOptions, locals()))
 

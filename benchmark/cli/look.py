@@ -23,8 +23,8 @@ from benchmark.errors import ConfigError, UserError, printable, wrong
 from benchmark.experiments import estimate
 from benchmark.experiments.estimate import RunBlock
 from benchmark.experiments.figures import find_figures
-from benchmark.experiments.selection import PATTERNS, ResultsOptions, RunQuery, ShowOptions, TableQuery
 from benchmark.experiments.patterns import matching
+from benchmark.experiments.selection import PATTERNS, ResultsOptions, RunQuery, ShowOptions, TableQuery
 from benchmark.experiments.tables import find_specs
 from benchmark.papers.registry import ANALYSES
 from benchmark.paths import conf_files
@@ -33,9 +33,6 @@ from benchmark.reports.render.console import TextConsole
 from benchmark.runs.folder import ResultsFolder
 from benchmark.runs.listing import LONGEST, MOST, telling
 from benchmark.runs.status import RunState
-
-MUCH = 5e8
-"""Bytes of clients' states that are worth a line."""
 
 SHOWN = 20
 """Runs that ended badly that are told one by one."""
@@ -54,10 +51,10 @@ def plan(argv: Sequence[str]) -> int:
     needs = api.plan(**parse(argv, "plan", PlanOptions))
     for name, (number, ended) in needs.runs.items():
         print(f"{name}: {number} runs, {ended} ended")
-    view = TextTable(title="missing runs; hours on this device, one run at a time")
+    view = TextTable(title="missing runs; hours on one core and on one GPU")
     for name in ("table", "data", "model"):
         view.add_column(name)
-    for name in ("runs", "hours", "results"):
+    for name in ("runs", "core-hours", "GPU-hours", "rates", "results"):
         view.add_column(name, justify="right")
     groups: dict[tuple[str, str, str], list[RunBlock]] = {}
     for block in needs.blocks:
@@ -71,29 +68,26 @@ def plan(argv: Sequence[str]) -> int:
     return 0
 
 
-def _totals(needs: Needs, blocks: Sequence[RunBlock]) -> tuple[str, str, str]:
-    hours = needs.hours(blocks)
-    some = hours is not None and any(block.shape not in needs.rates for block in blocks)
-    text = "?" if hours is None else "> " * some + estimate.in_words(hours)
-    return (
-        f"{sum(block.runs for block in blocks):,}",
-        text,
-        _size(sum(block.result_bytes for block in blocks)),
-    )
+def _totals(needs: Needs, blocks: Sequence[RunBlock]) -> tuple[str, ...]:
+    times = []
+    for device in ("cpu", "cuda"):
+        hours = needs.hours(blocks, device)
+        some = hours is not None and any((block.shape, device) not in needs.rates for block in blocks)
+        times.append("?" if hours is None else "> " * some + estimate.in_words(hours))
+    found = [needs.rates[key] for block in blocks if (key := (block.shape, needs.device)) in needs.rates]
+    kinds = {"measured" if rate.is_measured else "estimated" for rate in found}
+    size = _size(sum(block.result_bytes for block in blocks))
+    return f"{sum(block.runs for block in blocks):,}", *times, ", ".join(sorted(kinds)), size
 
 
 def _advice(needs: Needs) -> list[str]:
     """Lines on disk, GPU, data and weights."""
     lines = [f"disk: {_size(needs.free_bytes)} free in the results folder; GPU: {needs.gpu}"]
-    if (needs.hours() or 0) > estimate.YEAR:
+    if needs.wait is not None and needs.blocks:
+        places = f"{needs.places:,} {'GPU' if needs.device == 'cuda' else 'core'}{'s' * (needs.places > 1)}"
+        lines.insert(0, f"with this launcher, on {places} at a time: {estimate.in_words(needs.wait)} hours")
+    if needs.device == "cpu" and (needs.wait or 0) > estimate.YEAR:
         lines.append("this needs GPUs (device=cuda, or launcher=slurm)")
-    for block in needs.blocks:
-        size = block.clients * needs.rates[block.shape].client_bytes if block.shape in needs.rates else 0
-        if size >= MUCH:
-            lines.append(
-                f"{block.table}, {block.run.method.get('name')}: the states of its {block.clients:,} clients take "
-                f"{_size(size)}; a run needs up to four times as much memory, and a checkpoint has this size"
-            )
     if needs.uncounted:
         lines.append(
             f"and {needs.uncounted:,} runs on data of whose size nothing is known before they are there"

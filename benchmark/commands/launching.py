@@ -12,6 +12,7 @@ from typing import Any
 from benchmark.commands.options import LaunchOptions, launcher_settings, tracking_settings
 from benchmark.config.schema import RunConfig
 from benchmark.errors import usable
+from benchmark.experiments import estimate
 from benchmark.experiments.plan import Cells, check, unique_runs
 from benchmark.experiments.selection import TableQuery, find_tables, plan_tables
 from benchmark.experiments.spec import TableSpec
@@ -139,8 +140,11 @@ def run_missing(
         following = Following(
             index, runs, TextConsole(), verbose=options.verbose, seed_ended=seed_ended, names=names
         )
+        begun = _missing(index, runs)
         code = _carry_out(options, following, tracker(options, index.results.root, plans, prefix))
         index.refresh(runs)
+        made = [(run, result) for run in begun if (result := index.result(run.key)) is not None]
+        estimate.remember(made, index.results.root / "rates.json")
     yield code
     launch.move_others(index, runs.keys() & index.problems.keys())  # only reading the records has shown it
     if code == 130:

@@ -6,18 +6,20 @@ import shutil
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
-
-from pydantic import Field
+from typing import TYPE_CHECKING, Any
 
 from benchmark.commands.launching import plans_of
-from benchmark.config.schema import Device, RuntimeConfig, declared
+from benchmark.commands.options import LaunchOptions, group_settings
+from benchmark.config.schema import Device, RunConfig, RuntimeConfig, declared
 from benchmark.experiments import estimate
 from benchmark.experiments.estimate import DataNeed, Rate, RunBlock
 from benchmark.experiments.plan import unique_runs
-from benchmark.experiments.selection import TableQuery
+from benchmark.experiments.selection import FileName, TableQuery
+from benchmark.launch.local import cuda_devices
+from benchmark.launch.settings import SlurmSettings
 from benchmark.runs.folder import ResultsFolder
 from benchmark.runs.index import RunIndex
+from benchmark.system import usable_cores
 
 if TYPE_CHECKING:
     from benchmark.models.pretrained import WeightsFile
@@ -26,11 +28,9 @@ if TYPE_CHECKING:
 class PlanOptions(TableQuery):
     """Options of `plan`."""
 
-    timing: Literal["on", "again", "off"] = Field(
-        "on",
-        description="whether a round of each kind of run is measured on this device, if it has not been yet",
-    )
     device: Device = declared(RuntimeConfig, "device")
+    launcher: FileName = declared(LaunchOptions, "launcher")
+    launcher_settings: Mapping[str, Any] = declared(LaunchOptions, "launcher_settings")
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,9 @@ class Needs:
     Attributes:
         runs: Table -> (its runs, those of them that have ended).
         blocks: The missing runs by table and configuration, each once.
-        rates: The rate of their shapes on this device, as far as it was measured.
+        rates: (shape, ``cpu`` or ``cuda``) -> the rate, as far as one is known.
+        device: ``cuda`` if the launcher carries the runs out on GPUs, else ``cpu``.
+        places: Cores, or GPUs, that the launcher uses at the same time.
         uncounted: Missing runs on data of whose size nothing is known before they are there.
         data: The data sets of all runs.
         weights: Files of pre-trained weights of all runs.
@@ -50,25 +52,35 @@ class Needs:
 
     runs: Mapping[str, tuple[int, int]]
     blocks: Sequence[RunBlock]
-    rates: Mapping[Hashable, Rate]
+    rates: Mapping[tuple[Hashable, str], Rate]
+    device: str
+    places: int
     uncounted: int
     data: Sequence[DataNeed]
     weights: Mapping[Path, WeightsFile]
     free_bytes: int
     gpu: str
 
-    def hours(self, blocks: Sequence[RunBlock] | None = None) -> float | None:
-        """Hours of these blocks, of all if left out, one run at a time; None if no rate of theirs is known."""
-        blocks = self.blocks if blocks is None else blocks
+    def hours(self, blocks: Sequence[RunBlock], device: str) -> float | None:
+        """Hours on one core or one GPU, one run at a time; None if no rate is known."""
         times = [
-            block.hours(self.rates[block.shape].seconds) for block in blocks if block.shape in self.rates
+            block.hours(self.rates[block.shape, device].seconds)
+            for block in blocks
+            if (block.shape, device) in self.rates
         ]
         return sum(times) if times or not blocks else None
+
+    @property
+    def wait(self) -> float | None:
+        """Hours until all runs have ended: not less than the longest run."""
+        total = self.hours(self.blocks, self.device)
+        longest = [(self.hours([block], self.device) or 0.0) / block.runs for block in self.blocks]
+        return None if total is None else max([total / self.places, *longest])
 
 
 def needs_of(options: PlanOptions) -> Needs:
     """What the selected tables still need."""
-    plans = plans_of(options)
+    plans = plans_of(options, LaunchOptions(device=options.device))
     index = RunIndex(ResultsFolder(options.results, options.stale).existing())
     runs = unique_runs([cells for _, cells in plans])
     index.refresh(runs)
@@ -79,22 +91,32 @@ def needs_of(options: PlanOptions) -> Needs:
         blocks += estimate.blocks(spec.name, [run for key, run in mine.items() if key not in seen])
         seen |= set(mine)
         by_table[spec.name] = len(mine), len(ended & set(mine))
-    rates: Mapping[Hashable, Rate] = {}
-    if options.timing != "off":
-        rates = estimate.rates(
-            blocks, options.device, options.results / "rates.json", options.timing == "again"
-        )
-    every = list(runs.values())
+    every, missing = list(runs.values()), [run for key, run in runs.items() if key not in ended]
+    device, places = _places(options, missing)
     return Needs(
         by_table,
         blocks,
-        rates,
+        estimate.rates(blocks, options.results / "rates.json"),
+        device,
+        places,
         len(seen - ended) - sum(block.runs for block in blocks),
         estimate.data_needs(every),
         estimate.weights_needed(every),
         shutil.disk_usage(options.results if options.results.exists() else ".").free,
         _gpu(),
     )
+
+
+def _places(options: PlanOptions, runs: Sequence[RunConfig]) -> tuple[str, int]:
+    """The kind of device of the launcher, and how many of them it uses at the same time."""
+    settings = group_settings("launcher", options.launcher, options.launcher_settings)
+    if settings["name"] == "slurm":
+        slurm = SlurmSettings.of(settings).asking_for(runs)
+        tasks = max(1, min(slurm.max_parallel, -(-len(runs) // slurm.side_by_side)))
+        return ("cuda", tasks * slurm.gpus) if slurm.gpus else ("cpu", tasks * slurm.side_by_side)
+    workers = 1 if settings["name"] == "inline" else settings.get("workers") or usable_cores()
+    gpus = 0 if options.device == "cpu" else cuda_devices()
+    return ("cuda", gpus) if gpus else ("cpu", max(1, min(workers, len(runs))))
 
 
 def _gpu() -> str:

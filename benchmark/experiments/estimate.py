@@ -1,37 +1,33 @@
-"""Estimates for planned runs: time on this device, disk space, and the data and weights that are missing.
+"""Estimates for planned runs: time, disk space, and the data and weights that are missing.
 
-For each combination of image shape, model, method and batch size, one round of one client is timed on random images.
-The time per sample is multiplied by the samples of all rounds. Evaluation has no backward pass: a third of the time.
+The time per sample is that of finished runs of the same kind, or of ``rates.csv`` in proportion to the network's FLOPs.
+It is multiplied by the samples of all rounds. Evaluation has no backward pass: a third of the time.
 """
 
 from __future__ import annotations
 
+import csv
 import json
 import math
-import platform
-import sys
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import datasets
 import partitions
-from benchmark.config.merge import merge
 from benchmark.config.schema import RunConfig
 from benchmark.errors import ConfigError, StorageError
 from benchmark.runs.files import write_with_folder
-from benchmark.system import processor
 from datasets.core.base import DataError, Facts
 from datasets.core.prepare import Location
 
 if TYPE_CHECKING:
     from benchmark.models.pretrained import WeightsFile
-
-SECONDS = 1.0
-"""How long a timed round should take."""
+    from benchmark.runs.status import Result
 
 RUN_BYTES = 6 * 4096
 """Disk space of the six files of a finished run in bytes, without its records."""
@@ -58,12 +54,12 @@ class RunBlock:
     facts: Facts
     samples_per_round: int
     evaluated: int
-    clients: int = 1
 
     @property
     def network(self) -> Hashable:
         """The network and its images."""
-        return (self.facts.channels, self.facts.size, self.facts.classes, self.run.model.name)
+        model = json.dumps(self.run.model.model_dump(mode="json"), sort_keys=True)
+        return (self.facts.channels, self.facts.size, self.facts.classes, model)
 
     @property
     def shape(self) -> Hashable:
@@ -128,7 +124,7 @@ def _block(table: str, run: RunConfig, runs: int, facts: Facts) -> RunBlock:
         per_round = int(taking_part * (samples - held_out) / clients * (train.epochs or 1))
     evaluations = 1 + math.ceil(train.rounds / run.evaluation.every)
     evaluated = test + held_out + int(run.evaluation.unseen * samples)
-    return RunBlock(table, run, runs, facts, per_round, evaluations * evaluated, clients)
+    return RunBlock(table, run, runs, facts, per_round, evaluations * evaluated)
 
 
 def test_samples(run: RunConfig, facts: Facts, left: int) -> int:
@@ -138,67 +134,129 @@ def test_samples(run: RunConfig, facts: Facts, left: int) -> int:
 
 
 class Rate(NamedTuple):
-    """What a round of one client shows: seconds per sample, and bytes that a client keeps between rounds."""
+    """How fast a network was trained on a device.
+
+    Attributes:
+        seconds: Time for a sample, forward and backward.
+        device: ``cpu`` (for one run, on its threads) or ``cuda``.
+        network: Name of the network.
+        flops: Of one image, forward only.
+        is_measured: Whether it is the rate of the very network, images and method, and not a scaled one.
+    """
 
     seconds: float
-    client_bytes: int
+    device: str = "cpu"
+    network: str = ""
+    flops: float = 0.0
+    is_measured: bool = True
+
+    def scaled(self, flops: float) -> Rate:
+        """The rate for another network: time in proportion to FLOPs."""
+        return self._replace(seconds=self.seconds * flops / self.flops, is_measured=False)
 
 
-def rates(blocks: Sequence[RunBlock], device: str, store: Path, again: bool = False) -> dict[Hashable, Rate]:
-    """The rate of every shape that can be timed; standard error tells which one is at work.
+def rates(blocks: Sequence[RunBlock], store: Path) -> dict[tuple[Hashable, str], Rate]:
+    """(shape, ``cpu`` or ``cuda``) -> rate: as measured, or else that of the network that is nearest in FLOPs.
 
-    ``store`` is a file with the rates of earlier commands on this device. Those are not measured ``again``.
+    ``store`` is the file with the rates of earlier runs.
     """
-    stored: dict[str, Rate] = {}
-    # A file that is not there or damaged is written anew.
-    with suppress(OSError, ValueError, TypeError, AttributeError):
-        stored = {key: Rate(*rate) for key, rate in json.loads(store.read_bytes()).items()}
-    before, measured = dict(stored), dict[Hashable, Rate]()
-    for shape, block in {block.shape: block for block in blocks}.items():
-        key = f"{shape} {device} {block.run.runtime.threads} {platform.node()} {processor()}"
-        if key not in stored or again:
-            method, model, size = block.run.method.get("name"), block.run.model.name, block.facts.size
-            print(f"timing {method}, {model}, {size} x {size} pixels", file=sys.stderr, flush=True)
-            with suppress(ConfigError):
-                stored[key] = timed(block, device)
-        if key in stored:
-            measured[shape] = stored[key]
-    if stored != before:
-        with suppress(StorageError):  # a folder that may only be read: the next command measures again
-            write_with_folder(store, json.dumps(stored, indent=1).encode(), durable=False)
-    return measured
+    stored, found, counted = _stored(store), dict[tuple[Hashable, str], Rate](), dict[Hashable, float]()
+    known = [*stored.values(), *_committed()]
+    for block in {block.shape: block for block in blocks}.values():
+        if block.network not in counted:
+            counted[block.network] = known_flops(block) or count_flops(block)
+        flops = counted[block.network]
+        for kind in ("cpu", "cuda"):
+            same = stored.get(_key(block, kind))
+            near = [rate for rate in known if rate.device == kind and rate.flops and flops]
+            if same or near:
+                found[block.shape, kind] = same or _nearest(block, flops, near)
+    return found
 
 
-def timed(block: RunBlock, device: str) -> Rate:
-    """The rate of a round of one client, on so many random images that it takes about `SECONDS`."""
-    from benchmark.runs.cost import time_round
+def remember(runs: Sequence[tuple[RunConfig, Result]], store: Path) -> None:
+    """Add the rates of finished runs to ``store``, if it can be written."""
+    stored = _stored(store)
+    for run, result in runs:
+        facts = _facts(run)
+        if facts is not None and result.round == run.train.rounds:
+            block = _block("", run, 1, facts)
+            kind = result.origin["device"].partition(" ")[0]
+            seconds = result.seconds / 3600 / block.hours(1.0)
+            stored[_key(block, kind)] = Rate(seconds, kind, run.model.name, known_flops(block))
+    with suppress(StorageError):  # a folder that may only be read
+        write_with_folder(store, json.dumps(stored, indent=1).encode(), durable=False)
 
-    seconds, client_bytes = time_round(_small(block, 2, device))
-    for _ in range(2):
-        seconds, client_bytes = time_round(_small(block, max(2, int(SECONDS / seconds)), device))
-    return Rate(seconds, client_bytes)
+
+def _key(block: RunBlock, kind: str) -> str:
+    return f"{block.shape} {kind} {block.run.runtime.threads}"
 
 
-def _small(block: RunBlock, samples: int, device: str) -> RunConfig:
-    """The run with one client, random images and random weights."""
-    run, facts = block.run, block.facts
-    images = max(samples, facts.classes)
-    options = {"classes": facts.classes, "channels": facts.channels, "size": facts.size, "train_size": images,
-               "test_size": images, "attributes": 2, "sources": 2}  # fmt: skip
-    plain = run.model_dump(mode="json") | {
-        "dataset": {"name": "fake", "options": options},
-        "partition": {"name": "iid", "clients": 1},
-        "selection": {"name": "uniform"},
+def _stored(store: Path) -> dict[str, Rate]:
+    with suppress(OSError, ValueError, TypeError, AttributeError):  # one that is damaged is written anew
+        return {key: Rate(*rate) for key, rate in json.loads(store.read_bytes()).items()}
+    return {}
+
+
+def _lines(name: str) -> list[dict[str, str]]:
+    with Path(__file__).with_name(name).open(encoding="utf-8") as stream:
+        return list(csv.DictReader(stream))
+
+
+def _committed() -> list[Rate]:
+    """The rates of ``rates.csv``, measured with FedAvg."""
+    return [
+        Rate(1 / float(line["samples_per_second"]), line["device"], line["network"], float(line["flops"]))
+        for line in _lines("rates.csv")
+    ]
+
+
+def _nearest(block: RunBlock, flops: float, near: Sequence[Rate]) -> Rate:
+    """The rate of a network of the same name, or else of another, that is nearest in FLOPs."""
+    name = block.run.model.name
+    best = min(near, key=lambda rate: (rate.network != name, abs(math.log(rate.flops / flops))))
+    is_same = best.network == name and math.isclose(best.flops, flops, rel_tol=0.01)
+    return best if is_same and block.run.method.get("name") == "fedavg" else best.scaled(flops)
+
+
+@cache
+def _counted() -> dict[tuple[str, int, int], float]:
+    """FLOPs by (model, channels, size) of ``flops.csv``, so that a plan of the project's tables needs no torch."""
+    return {
+        (line["model"], int(line["channels"]), int(line["size"])): float(line["flops"])
+        for line in _lines("flops.csv")
     }
-    for key in ("pretrained", "start"):
-        plain["model"].pop(key, None)
-    budget = {"rounds": 3, "epochs": 1, "steps": None, "batch_size": min(run.train.batch_size, samples)}
-    changes = {
-        "train": {**budget, "clients_per_round": None, "drop_last": False},
-        "evaluation": {"validation": 0.0},
-        "runtime": {"device": device},
-    }
-    return RunConfig.model_validate(merge(plain, changes))
+
+
+def model_words(block: RunBlock) -> str:
+    """The network with its parameters, without those that say where weights come from."""
+    own = {k: v for k, v in sorted(block.run.model.parameters.items()) if k not in ("pretrained", "start")}
+    return " ".join([block.run.model.name, *(f"{key}={value}" for key, value in own.items())])
+
+
+def known_flops(block: RunBlock) -> float:
+    """FLOPs of the network for one image as `count_flops` has counted them before; 0 if it has not."""
+    return _counted().get((model_words(block), block.facts.channels, block.facts.size), 0.0)
+
+
+def count_flops(block: RunBlock) -> float:
+    """FLOPs of the network for one image, forward, without computing anything; 0 if they cannot be counted."""
+    import torch
+    from torch.utils.flop_counter import FlopCounterMode
+
+    from benchmark.models.networks import build_net
+
+    facts, model = block.facts, block.run.model
+    parameters = {key: value for key, value in model.parameters.items() if key not in ("pretrained", "start")}
+    shape, counter = (facts.channels, facts.size, facts.size), FlopCounterMode(display=False)
+    with (
+        suppress(ConfigError, NotImplementedError, RuntimeError),
+        torch.device("meta"),
+        counter,
+        torch.no_grad(),
+    ):
+        build_net(model.name, facts.classes, shape, parameters, 0).eval()(torch.empty(1, *shape))
+    return float(counter.get_total_flops())
 
 
 def data_needs(runs: Sequence[RunConfig]) -> list[DataNeed]:

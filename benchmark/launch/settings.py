@@ -1,10 +1,11 @@
 """Settings of the launchers."""
 
-from collections.abc import Mapping
-from typing import Any, Literal
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt
 
+from benchmark.config.schema import RunConfig
 from benchmark.errors import ConfigError, validate, wrong
 
 
@@ -42,7 +43,10 @@ class SlurmSettings(BaseModel):
         description="time limit of a task in minutes; unfinished runs then save their state, and the task is queued "
         "again",
     )
-    gpus_per_job: int = Field(0, ge=0, description="GPUs of a task")
+    gpus_per_job: Annotated[int, Field(ge=0)] | Literal["auto"] = Field(
+        "auto",
+        description="GPUs of a task; auto: one with preset=paper or device=cuda, none with device=cpu or other presets",
+    )
     cpus_per_job: PositiveInt | None = Field(None, description="cores of a task; null: workers times threads")
     mem: str | None = Field(None, description="memory of a task, like 8GB; null: the cluster's default")
     workers: PositiveInt | None = Field(
@@ -78,9 +82,28 @@ class SlurmSettings(BaseModel):
             raise ConfigError(wrong("launcher.time", settings.time, expected))
         return settings
 
+    def asking_for(self, runs: Sequence[RunConfig]) -> "SlurmSettings":
+        """These settings with the number of GPUs that a task of these runs asks for."""
+        if self.gpus_per_job != "auto":
+            return self
+        wanted = self._names_gpus or any(
+            run.runtime.device.startswith("cuda") or (run.preset == "paper" and run.runtime.device == "auto")
+            for run in runs
+        )
+        return self.model_copy(update={"gpus_per_job": int(wanted)})
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of a task; 0 before `asking_for` has decided."""
+        return 0 if self.gpus_per_job == "auto" else self.gpus_per_job
+
+    @property
+    def _names_gpus(self) -> bool:
+        return any(key == "gres" or key.startswith("gpus") for key in self.slurm)
+
     @property
     def side_by_side(self) -> int:
-        return self.workers or max(1, self.gpus_per_job)
+        return self.workers or max(1, self.gpus)
 
     @property
     def on_node(self) -> LocalSettings:
@@ -100,6 +123,6 @@ class SlurmSettings(BaseModel):
             "account": self.account,
             "mem": self.mem,
             # Older clusters know GPUs by gres only, which then replaces the number.
-            "gpus_per_node": None if "gres" in self.slurm else self.gpus_per_job or None,
+            "gpus_per_node": None if self._names_gpus else self.gpus or None,
         }
         return {key: value for key, value in given.items() if value is not None}

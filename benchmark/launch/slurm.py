@@ -5,6 +5,7 @@ A task whose time is up or that is preempted (SIGUSR2) has its runs save their s
 
 import io
 import os
+import platform
 import shlex
 import subprocess
 import sys
@@ -54,6 +55,8 @@ class Task:
 
     def __call__(self) -> None:
         """Start workers, and wait until they have ended. Raises RuntimeError if none can be started."""
+        if self.settings.gpus:
+            _require_gpu()
         plan, self.began = read_plan(self.plan), time.monotonic()
         self.rounds = _rounds(plan)
         index = int(os.environ.get("SLURM_ARRAY_TASK_ID", "0"))
@@ -79,6 +82,18 @@ class Task:
         from submitit.helpers import DelayedSubmission  # slow, and only a task needs it
 
         return DelayedSubmission(Task(self.plan, self.settings))
+
+
+def _require_gpu() -> None:
+    """Raise RuntimeError if torch sees no GPU. Runs would go on a hundred times more slowly on the CPU."""
+    import torch
+
+    if not torch.cuda.is_available():
+        raise RuntimeError(
+            f"launcher.gpus_per_job: this task asked for a GPU, and torch {torch.__version__} sees none on "
+            f"{platform.node()}. Choose nodes with GPUs (launcher.partition), install a torch that fits their driver, "
+            "or set launcher.gpus_per_job=0 for runs on the CPU."
+        )
 
 
 def _rounds(plan: Plan) -> int:
@@ -153,7 +168,7 @@ def carry_out(
     following: Following, runs: Sequence[RunConfig], settings: SlurmSettings, wandb: Wandb | None = None
 ) -> int:
     """Submit what nobody works on, and follow it; exit code 0, 1 (not all have ended), 130 (left alone)."""
-    plan = plan_of(following, runs, settings.grace, wandb)
+    plan, settings = plan_of(following, runs, settings.grace, wandb), settings.asking_for(runs)
     pulled: set[str] = set()
     for job, other in _live(plan.root):
         shared = set(other.keys) & set(plan.keys)
@@ -182,6 +197,9 @@ def _follow(plan: Plan, settings: SlurmSettings, following: Following, pulled: s
         if free:
             number = min(settings.max_parallel, -(-len(free) // settings.side_by_side))
             job = submit(plan, settings, number)
+            say(
+                f"each task asks for {settings.gpus or 'no'} GPU{'s' * (settings.gpus > 1)} (launcher.gpus_per_job)"
+            )
             say(f"job {job}: {number} tasks for {len(free)} runs; logs: {plan.path.parent}/")
         if settings.detach:
             print("the same command shows how far they are, submits what is missing, and writes the tables")
@@ -209,6 +227,8 @@ def _follow(plan: Plan, settings: SlurmSettings, following: Following, pulled: s
 def _why(plan: Plan) -> str:
     """What the logs of tasks in which no round ended say."""
     logs = sorted(plan.path.parent.glob("*.err")) + sorted(plan.path.parent.glob("worker*.log"))
-    words = [log.read_text(errors="replace").strip().splitlines()[-5:] for log in logs if log.stat().st_size]
-    last = "\n".join(words[0]) if words else "no log says why"
+    texts = [log.read_text(errors="replace").strip() for log in logs if log.stat().st_size]
+    last = "\n".join(texts[0].splitlines()[-5:]) if texts else "no log says why"
+    _, error, message = texts[0].rpartition("RuntimeError: ") if texts else ("", "", "")
+    last = "\n".join(message.splitlines()[:5]) if error else last  # what a task raises is a message
     return f"the tasks ended, but no round did; logs: {plan.path.parent}/\n{last}"

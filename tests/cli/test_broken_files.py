@@ -162,7 +162,7 @@ def test_a_broken_table_stops_only_commands_that_need_it(
         whole = yaml.safe_load(Path("conf/table/toy_table1.yaml").read_text())
         content = yaml.safe_dump(whole | {"paper": "mine"} | content)
     Path("conf/table/mine_table1.yaml").write_text(content)
-    for words in ("status", "plan timing=off", "table launcher=inline", "table name=toy_table1"):
+    for words in ("status", "plan", "table launcher=inline", "table name=toy_table1"):
         code, out, err = cli(*words.split(), "seeds=1")
         assert (code, "Traceback" in err) == (0, False) and "toy_table1" in out
         assert err.count("warning: ") == ("mine_table1" in err) == ("name=" not in words), err

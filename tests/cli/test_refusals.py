@@ -42,7 +42,7 @@ table tracking=wandb tracking.projct=x | tracking.projct: 'project'
 table tracking.mode=offline | tracking.mode tracking=wandb
 table name=fedsdc_table1 dataset.options.nois=1 | fedsdc_table1, fedavgm, iid: 'standin' nois: 'noise'?
 plan name=fedsdc_table1 preset=paper columns=niid1 dataset.options.helt_out=1 | niid1: 'ham10000' 'held_out'?
-plan timing=x | timing: 'x' 'again'
+plan timing=on | 'timing=on'
 tune method=fedprx name=fedmr_table1 | method: 'fedprx' 'fedprox'?
 tune method=fedprox | tune: name=FILE
 tune method=feddc name=fedsdc_table1 | method: 'feddc' fedsdc_table1 fedavgm,

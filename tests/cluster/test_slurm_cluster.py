@@ -143,3 +143,15 @@ def test_a_partition_that_does_not_exist(cluster: Node, here: Desk) -> None:
     output = here.table("launcher=slurm", "launcher.partition=middle").wait(2)
     assert "invalid partition specified: middle" in output and "Traceback" not in output
     assert not cluster.jobs(here.folder)
+
+
+def test_a_task_that_sees_no_gpu_ends_at_once(cluster: Node, here: Desk) -> None:
+    """The node says that it has one, and there is none; the same runs are carried out where none was asked for."""
+    here.prepare(CLIENTS, rounds=1)
+    output = here.table(*SLURM, "launcher.gpus_per_job=1").wait(1)
+    (script,) = here.folder.glob("results/launches/*/*.sh")
+    assert "#SBATCH --gpus-per-node=1" in script.read_text()
+    assert "launcher.gpus_per_job: this task asked for a GPU" in output and "Traceback" not in output
+    assert not here.finished()
+    here.table(*SLURM).wait()
+    assert len(here.finished()) == len(CLIENTS)

@@ -166,6 +166,31 @@ def test_gpus_are_asked_for_in_one_way() -> None:
     assert SlurmSettings.of({"gpus_per_job": 2, "slurm": {"gres": "gpu:a100:2"}}).asked == {}
 
 
+@pytest.mark.parametrize(
+    ("words", "asked"),
+    [
+        ((), None),  # as quick and small
+        (("preset=paper",), "1"),
+        (("preset=paper", "device=cpu"), None),
+        (("device=cuda",), "1"),
+        (("preset=paper", "launcher.gpus_per_job=0"), None),
+        (("launcher.gpus_per_job=2",), "2"),
+    ],
+)
+def test_gpus_of_a_task(cli: Any, queue: FakeQueue, words: tuple[str, ...], asked: str | None) -> None:  # noqa: F811
+    exit_code, out, _ = cli(*DETACHED, *words)
+    assert exit_code == 0 and queue.options.get("gpus-per-node") == asked
+    number = asked or "no"
+    assert f"each task asks for {number} GPU{'s' * (number == '2')} (launcher.gpus_per_job)" in out
+
+
+def test_a_task_without_the_gpu_that_it_asked_for(tmp_path: Path, monkeypatch: Any) -> None:
+    """It ends before it reads the plan."""
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    with pytest.raises(RuntimeError, match=r"launcher\.gpus_per_job: .* sees none"):
+        Task(tmp_path / "none.json", SlurmSettings.of({"gpus_per_job": 1}))()
+
+
 def test_a_folder_that_slurm_would_not_find_again(cli: Any, queue: FakeQueue, tmp_path: Path) -> None:  # noqa: F811
     """It replaces ``%`` and what follows in the names of logs."""
     exit_code, _, err = cli(*DETACHED, f"results={tmp_path}/50%")
