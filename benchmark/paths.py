@@ -1,8 +1,8 @@
 """Where FedTables looks for code, configuration and printed numbers: in repositories of the user, and in this checkout.
 
 ``FEDTABLES_PATH=/my/repo:/another`` names repositories. Each may hold ``methods/``, ``partitions/``, ``datasets/``,
-``conf/<group>/`` and ``results/published/``, as the checkout does. This module is loaded before all others, and so
-imports nothing slow at its top.
+``models/``, ``metrics/``, ``conf/<group>/`` and ``results/published/``, as the checkout does. This module is loaded
+before all others, and so imports nothing slow at its top.
 """
 
 import os
@@ -11,7 +11,7 @@ from pathlib import Path
 
 VARIABLE = "FEDTABLES_PATH"
 
-PACKAGES = ("methods", "partitions", "datasets")
+PACKAGES = ("methods", "partitions", "datasets", "models", "metrics")
 """Packages to which a repository may add modules."""
 
 PARTS = (*(f"{package}/" for package in PACKAGES), "conf/", "results/published/")
@@ -56,8 +56,9 @@ def require_usable() -> None:
 
 
 def packages_of(package: str) -> list[str]:
-    """The folders of the user's repositories that add modules to a package."""
-    return [str(root / package) for root in ROOTS if root != ROOT and (root / package).is_dir()]
+    """The folders of the user's repositories that add modules to a package, as ``methods`` or ``methods.selection``."""
+    folder = package.replace(".", "/")
+    return [str(root / folder) for root in ROOTS if root != ROOT and (root / folder).is_dir()]
 
 
 def conf_files(group: str) -> dict[str, Path]:

@@ -15,8 +15,8 @@ def test_import_datasets_is_ours_and_no_import_uses_the_network() -> None:
 import pkgutil, socket, sys
 def refuse(*args, **kwargs): raise OSError("an import uses the network")
 socket.socket.connect = socket.getaddrinfo = refuse
-import benchmark, datasets, methods, partitions
-for package in (benchmark, datasets, methods, partitions):
+import benchmark, datasets, methods, metrics, models, partitions
+for package in (benchmark, datasets, methods, metrics, models, partitions):
     for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
         if not module.name.endswith("__main__"):
             __import__(module.name)
