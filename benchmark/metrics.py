@@ -59,4 +59,6 @@ def metric(name: str, *, label: str, higher_is_better: bool = True) -> Callable[
 
 def own_metric(key: str, name: str) -> OwnMetric:
     """The metric of a repository that the setting ``key`` names; errors as `Registry.get`."""
-    return OWN.get(key, name, "by a function with @metric in metrics/ of your repository", beside=RECORDED)
+    return OWN.get(
+        key, name, "to one of these, or define it with @metric in metrics/ of a repository", beside=RECORDED
+    )

@@ -8,7 +8,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from benchmark.errors import ConfigError, shorten, wrong
+from benchmark.errors import ConfigError, wrong
 from benchmark.models.base import Net, PretrainedNetwork, Shape, network
 from benchmark.models.networks import from_timm, split, timm_library
 from benchmark.models.pretrained import WeightsFile
@@ -109,4 +109,4 @@ class TimmNetwork(PretrainedNetwork):
 
 def _line(error: Exception) -> str:
     """The first line of an error of timm or torch."""
-    return shorten(f"{type(error).__name__}: {error}".partition("\n")[0].rstrip("."))[1:-1]
+    return f"{type(error).__name__}: {error}".partition("\n")[0].rstrip(".")

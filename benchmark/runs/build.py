@@ -101,8 +101,8 @@ def build_run(config: RunConfig, data: RunData, stop: Callable[[], bool] = lambd
             train.optimizer,
         )
     if not method.prediction.logits:
-        left_out = ", ".join(["auroc", *config.evaluation.metrics])
-        log.info("prediction %s votes and has no scores: %s not recorded", method.prediction.key, left_out)
+        left_out = ", ".join(["loss", "auroc", *config.evaluation.metrics])
+        log.info("prediction %s has no scores: %s are not recorded", method.prediction.key, left_out)
     if any(rule.pools_data for rule in method.client):
         data, train = _pooled(data, train)
     problem = build_problem(config, data, device)
