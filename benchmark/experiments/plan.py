@@ -116,7 +116,7 @@ def _own_metrics(spec: TableSpec, layers: Mapping[str, Mapping[str, Any]]) -> di
     """The layer that asks for what the table shows and only a repository knows, beside what ``layers`` ask for."""
     shown = {spec.metric, *(column.metric for column in spec.columns if column.metric)}
     own = sorted(shown - METRICS.keys())
-    asked = reduce(merge, layers.values(), {}).get("evaluation", {}).get("metrics", [])
+    asked = reduce(merge, layers.values(), dict[str, Any]()).get("evaluation", {}).get("metrics", [])
     return {f"metric of table {spec.name}": {"evaluation": {"metrics": [*asked, *own]}}} if own else {}
 
 
