@@ -1,8 +1,8 @@
 """Where FedTables looks for code, configuration and printed numbers: in repositories of the user, and in this checkout.
 
 ``FEDTABLES_PATH=/my/repo:/another`` names repositories. Each may hold ``methods/``, ``partitions/``, ``datasets/``,
-``conf/<group>/`` and ``results/published/``, as the checkout does. This module is loaded before all others, and so
-imports nothing slow at its top.
+``models/``, ``metrics/``, ``conf/<group>/`` and ``results/published/``, as the checkout does. This module is loaded
+before all others, and so imports nothing slow at its top.
 """
 
 import os
@@ -11,10 +11,16 @@ from pathlib import Path
 
 VARIABLE = "FEDTABLES_PATH"
 
-PACKAGES = ("methods", "partitions", "datasets")
-"""Packages to which a repository may add modules."""
+PACKAGES = {
+    "methods": "methods",
+    "partitions": "partitions",
+    "datasets": "datasets",
+    "models": "benchmark.models",
+    "metrics": "benchmark.metrics",
+}
+"""Folder of a repository -> package to which it adds modules."""
 
-PARTS = (*(f"{package}/" for package in PACKAGES), "conf/", "results/published/")
+PARTS = (*(f"{folder}/" for folder in PACKAGES), "conf/", "results/published/")
 
 ROOT = Path(__file__).resolve().parents[1]
 """This checkout."""
@@ -42,7 +48,7 @@ def require_usable() -> None:
     """
     from benchmark.errors import ConfigError, wrong
 
-    for package in PACKAGES:
+    for package in PACKAGES.keys() & PACKAGES.values():
         spec = find_spec(package)
         origin = Path(spec.origin).resolve() if spec and spec.origin else None
         if origin is None or origin.parent != ROOT / package:
@@ -62,9 +68,9 @@ def unset() -> str:
     return "" if REPOSITORIES else f"; {VARIABLE} is not set"
 
 
-def packages_of(package: str) -> list[str]:
-    """The folders of the user's repositories that add modules to a package."""
-    return [str(root / package) for root in ROOTS if root != ROOT and (root / package).is_dir()]
+def folders_of(folder: str) -> list[str]:
+    """The folders of the user's repositories with this name, as ``methods`` or ``methods/selection``."""
+    return [str(root / folder) for root in ROOTS if root != ROOT and (root / folder).is_dir()]
 
 
 def conf_files(group: str) -> dict[str, Path]:

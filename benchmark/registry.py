@@ -1,4 +1,4 @@
-"""Names that the files of a folder register: rules of methods, partition schemes, builders of data sets.
+"""Names that the files of a folder register: rules of methods, partition schemes, data sets, networks, metrics.
 
 A file that cannot be imported, and a name that two files register, concern only those who ask for that name.
 """
@@ -6,6 +6,7 @@ A file that cannot be imported, and a name that two files register, concern only
 import importlib
 import pkgutil
 import traceback
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -24,12 +25,20 @@ class BrokenFile(UserError):
 def module_files(package: str) -> dict[str, list[str]]:
     """The files of every module of a package by its name: one, or two where a repository has a module of ours again."""
     files: dict[str, list[str]] = {}
-    for folder in importlib.import_module(package).__path__:
-        for module in pkgutil.walk_packages([folder], f"{package}.", onerror=lambda name: None):
-            relative = module.name.partition(".")[2].replace(".", "/")
-            path = Path(folder) / (f"{relative}/__init__.py" if module.ispkg else f"{relative}.py")
-            shown = path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else str(path)
-            files[module.name] = [*files.get(module.name, []), shown]
+    roots, subpackages = [Path(folder) for folder in importlib.import_module(package).__path__], [package]
+    # It grows: a subpackage of one folder may have modules in all, with __init__.py or not.
+    for parent in subpackages:
+        inside = parent.removeprefix(package).removeprefix(".").replace(".", "/")
+        for root in roots:
+            for module in pkgutil.iter_modules([str(root / inside)], f"{parent}."):
+                relative = module.name.removeprefix(f"{package}.").replace(".", "/")
+                path = root / (f"{relative}/__init__.py" if module.ispkg else f"{relative}.py")
+                if module.ispkg and module.name in subpackages:
+                    continue  # the first one is imported
+                if module.ispkg:
+                    subpackages.append(module.name)
+                shown = path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else str(path)
+                files[module.name] = [*files.get(module.name, []), shown]
     return files
 
 
@@ -74,13 +83,14 @@ class Registry(Generic[Item]):
         broken_files(self.package)
         return sorted(self.found)
 
-    def get(self, key: str, name: str, where: str = "") -> Item:
+    def get(self, key: str, name: str, where: str = "", beside: Sequence[str] = ()) -> Item:
         """The item called ``name``.
 
         Args:
             key: The setting that names it, for the message.
             name: Its name.
             where: Where to set it, as for `wrong`.
+            beside: Other names that the setting may have, for the message.
 
         Raises:
             BrokenFile: It is in two files or in one that cannot be imported, or unknown while there is such a file.
@@ -88,8 +98,8 @@ class Registry(Generic[Item]):
         """
         known, broken = self.names(), broken_files(self.package)
         if name not in known:
-            expected = f"one of {', '.join(known)}{unset()}"
-            text = wrong(key, name, expected, known=known, where=where)
+            expected = f"one of {', '.join([*beside, *known])}{unset()}"
+            text = wrong(key, name, expected, known=[*beside, *known], where=where)
             if broken:
                 raise BrokenFile(" ".join([*broken.values(), text]))
             raise self.kind(text)

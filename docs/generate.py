@@ -108,7 +108,7 @@ def choices() -> str:
     kinds: dict[str, Callable[[str], type[BaseModel]]] = {
         "dataset": lambda name: data_registry.get(name).options,
         "partition": partition_registry.get,
-        "model": networks.__getitem__,
+        "model": lambda name: networks.get("model.name", name),
     }
     parts = ["# Data sets, partitions, models"]
     for group, model in kinds.items():

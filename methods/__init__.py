@@ -1,5 +1,5 @@
 """The algorithms: one file each, the vocabulary they share, and the registry that finds them."""
 
-from benchmark.paths import packages_of
+from benchmark.paths import folders_of
 
-__path__ += packages_of(__name__)
+__path__ += folders_of(__name__)

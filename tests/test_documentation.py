@@ -90,7 +90,8 @@ def run_example(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
 
 def test_example_of_a_method() -> None:
     """The pages show the files of docs/template, which tests/test_own_repository.py runs."""
-    for name in ("methods/logit_squeezing.py", "conf/method/logit_squeezing.yaml"):
+    ours = ("models/softmax_regression.py", "conf/model/softmax_regression.yaml", "metrics/kappa.py")
+    for name in ("methods/logit_squeezing.py", "conf/method/logit_squeezing.yaml", *ours):
         assert example(name) == (DOCS / "template" / name).read_text()
     shown = (ROOT / "README.md").read_text().split("```python\n")[1].split("```")[0]
     assert set(shown.splitlines()) <= set(example("methods/logit_squeezing.py").splitlines())

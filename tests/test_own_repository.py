@@ -18,6 +18,12 @@ CODE = """
 from benchmark.experiments.tables import find_specs
 print(*(spec.name for spec in find_specs() if "logit_squeezing" in [row.key for row in spec.rows]))
 """
+ASKED = """
+from benchmark.experiments.plan import plan
+from benchmark.experiments.tables import find_specs
+(spec,) = (spec for spec in find_specs() if spec.name == "agreement")
+print("metrics:", *{str(list(run.evaluation.metrics)) for cell in plan(spec, "quick").values() for run in cell.runs})
+"""
 RUN = ("run", "method=logit_squeezing", "preset=quick", "train.rounds=1", "paths.results=results")
 
 
@@ -100,6 +106,35 @@ def test_a_fault_of_the_method_names_hook_file_and_line(
         in done.stdout
     )
     assert "Traceback" not in done.stdout + done.stderr and "Traceback" in log.read_text()
+
+
+@pytest.mark.parametrize("with_init", [False, True])
+def test_its_selection_model_and_metric_in_a_run(
+    with_init: bool, fedtables: Call, repository: Path, tmp_path: Path
+) -> None:
+    """Their files are part of the run's origin and of the code that is kept; others may have an ``__init__.py``."""
+    names = ("methods/selection/size_softmax.py", "models/softmax_regression.py", "metrics/kappa.py")
+    if with_init:
+        for name in names:
+            (repository / name).with_name("__init__.py").touch()
+    words = ("selection=size_softmax", "model=softmax_regression", "evaluation.metrics=[kappa,auroc]")
+    done = fedtables(*RUN, *words, "train.clients_per_round=2")
+    assert done.returncode == 0 and ", kappa 0." in done.stdout, done.stderr
+    assert "micro_f1" not in done.stdout
+    (path,) = tmp_path.glob("elsewhere/results/runs/*/seed0/result.json")
+    result = json.loads(path.read_text())
+    assert set(names) <= result["origin"]["code"].keys()
+    kept = tmp_path / "elsewhere" / "results" / "code" / result["made"]["code"]
+    assert all(list(kept.glob(f"*/{name}")) for name in names)
+
+
+def test_a_table_asks_for_its_metric(fedtables: Call, repository: Path) -> None:
+    table = repository / "conf" / "table" / "squeezing.yaml"
+    text = table.read_text().replace("metric: accuracy", "metric: kappa")
+    table.with_name("agreement.yaml").write_text(text)
+    assert "metrics: ['kappa']" in fedtables("-c", ASKED, module="").stdout
+    table.with_name("agreement.yaml").write_text(text.replace("kappa", "kapa"))
+    assert "Did you mean 'kappa'?" in refused(fedtables("table", "name=agreement"))
 
 
 @pytest.mark.slow

@@ -24,10 +24,11 @@ from pydantic.fields import FieldInfo
 
 from benchmark.config.schedules import learning_rate
 from benchmark.errors import ConfigError, wrong
+from benchmark.metrics import RECORDED
 
 GROUPS = ("dataset", "partition", "model", "method", "selection")
 IDENTITY = (*GROUPS, "train", "evaluation", "precision")
-HASHED_UNLESS_DEFAULT: tuple[tuple[str, str], ...] = (("train", "optimizer"),)
+HASHED_UNLESS_DEFAULT: tuple[tuple[str, str], ...] = (("train", "optimizer"), ("evaluation", "metrics"))
 """Keys (group, key) left out of the hash while they have their default. Add every new key: no old hash moves."""
 
 
@@ -35,6 +36,11 @@ def _is_device(name: str) -> str:
     if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", name):
         raise ValueError(f"got {name!r}; expected auto, cpu, cuda or cuda:NUMBER")
     return name
+
+
+def _own_metrics(names: tuple[str, ...]) -> tuple[str, ...]:
+    """In one order and without those that are always recorded: asking for these makes no other run."""
+    return tuple(sorted(set(names) - set(RECORDED)))
 
 
 Device = Annotated[str, AfterValidator(_is_device)]
@@ -164,6 +170,10 @@ class EvaluationConfig(_Node):
         (),
         description="further measures to record at each evaluation: eigenvalue_spread (FedMR, Table 7), clients "
         "(accuracies of clients, each on its own validation samples)",
+    )
+    metrics: Annotated[tuple[str, ...], AfterValidator(_own_metrics)] = Field(
+        (),
+        description="metrics of your repository to record at each evaluation; those of FedTables are always recorded",
     )
     unseen: float = Field(
         0.0, ge=0, lt=1, description="share of clients that never take part; their accuracies are recorded"

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
+from benchmark.metrics import OwnMetric
 from methods.core.contexts import Predictor
 from methods.core.samples import Samples
 
@@ -118,19 +119,31 @@ def _area(positive: np.ndarray, negative: np.ndarray) -> float:
 
 
 def evaluate(
-    predictors: Iterable[Predictor], data: Samples, num_classes: int, num_attributes: int, logits: bool
+    predictors: Iterable[Predictor],
+    data: Samples,
+    num_classes: int,
+    num_attributes: int,
+    logits: bool,
+    own: Sequence[OwnMetric] = (),
 ) -> dict[tuple[str, str], float]:
-    """`metrics` of a prediction rule on one set; those of several predictors (personal models) are averaged."""
+    """`metrics` of a prediction rule on one set; those of several predictors (personal models) are averaged.
+
+    ``own``: further ones, of predictors that have logits. One that is not finite is left out.
+    """
     labels = data.y.cpu().numpy()
     attributes = None if data.attributes is None else data.attributes.cpu().numpy()
     sums: dict[tuple[str, str], float] = {}
     count = 0
     for predictor in predictors:
         answers = predict(predictor, data)
-        for key, value in metrics(answers, logits, labels, attributes, num_classes, num_attributes).items():
+        values = metrics(answers, logits, labels, attributes, num_classes, num_attributes)
+        if logits and np.isfinite(answers.scores).all():
+            values |= {("all", metric.name): metric(answers.scores, labels) for metric in own}
+        for key, value in values.items():
             sums[key] = sums.get(key, 0.0) + value
         count += 1
-    return {key: total / count for key, total in sums.items()}
+    undefined = {("all", metric.name) for metric in own if not np.isfinite(sums.get(("all", metric.name), 0))}
+    return {key: total / count for key, total in sums.items() if key not in undefined}
 
 
 class ClientSamples(NamedTuple):

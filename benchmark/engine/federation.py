@@ -28,6 +28,7 @@ from benchmark.engine.state import (
 )
 from benchmark.engine.training import LoopResult
 from benchmark.engine.views import client_pool, server_view
+from benchmark.metrics import OwnMetric
 from benchmark.models.flat import FlatModel
 from methods.core.contexts import Federation, Predictor, RoundView, ServerView, State
 from methods.core.method import Method, plain
@@ -44,6 +45,7 @@ class FederatedRun:
         measures: What to measure of the global model at every evaluation beside its metrics: `eigenvalue_spread`.
         stop: Asked between clients. If it returns true, `Interrupted` is raised.
         state_bytes: Most bytes on the device of what all clients keep between rounds. More are kept in host memory.
+        metrics: Metrics of repositories, recorded beside those of every evaluation.
     """
 
     problem: Problem
@@ -56,6 +58,7 @@ class FederatedRun:
     measures: Sequence[str] = ()
     stop: Callable[[], bool] = lambda: False
     state_bytes: float = math.inf
+    metrics: Sequence[OwnMetric] = ()
 
     def __post_init__(self) -> None:
         policy = next((rule.buffers for rule in self.method.client if rule.buffers), self.spec.buffers)
@@ -233,7 +236,9 @@ class FederatedRun:
         records: list[Record] = []
         for split, data in problem.evaluation_sets.items():
             predictors = rule.predictors(view)
-            values = evaluate(predictors, data, problem.num_classes, problem.num_attributes, rule.logits)
+            values = evaluate(
+                predictors, data, problem.num_classes, problem.num_attributes, rule.logits, self.metrics
+            )
             records += [Record(state.round, split, *key, value) for key, value in values.items()]
         for split, owned in problem.client_sets.items():
             unseen = split == "unseen"

@@ -15,12 +15,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import datasets
 import partitions
 from benchmark.config.schema import RunConfig
-from benchmark.errors import ConfigError, StorageError
+from benchmark.errors import StorageError
 from benchmark.runs.files import write_with_folder
 from datasets.core.base import DataError, Facts
 from datasets.core.prepare import Location
@@ -164,7 +164,7 @@ def rates(blocks: Sequence[RunBlock], store: Path) -> dict[tuple[Hashable, str],
     known = [*stored.values(), *_committed()]
     for block in {block.shape: block for block in blocks}.values():
         if block.network not in counted:
-            counted[block.network] = known_flops(block) or count_flops(block)
+            counted[block.network] = _flops(block)
         flops = counted[block.network]
         for kind in ("cpu", "cuda"):
             same = stored.get(_key(block, kind))
@@ -228,35 +228,32 @@ def _counted() -> dict[tuple[str, int, int], float]:
     }
 
 
+def _model_of(block: RunBlock) -> tuple[str, dict[str, Any]]:
+    """The network and its parameters without those that say where weights come from."""
+    model = block.run.model
+    left_out = ("pretrained", "start")
+    return model.name, {key: value for key, value in sorted(model.parameters.items()) if key not in left_out}
+
+
 def model_words(block: RunBlock) -> str:
-    """The network with its parameters, without those that say where weights come from."""
-    own = {k: v for k, v in sorted(block.run.model.parameters.items()) if k not in ("pretrained", "start")}
-    return " ".join([block.run.model.name, *(f"{key}={value}" for key, value in own.items())])
+    """The network with its parameters, as ``flops.csv`` names it."""
+    name, parameters = _model_of(block)
+    return " ".join([name, *(f"{key}={value}" for key, value in parameters.items())])
 
 
 def known_flops(block: RunBlock) -> float:
-    """FLOPs of the network for one image as `count_flops` has counted them before; 0 if it has not."""
+    """FLOPs of the network for one image as ``flops.csv`` has them; 0 if it has not."""
     return _counted().get((model_words(block), block.facts.channels, block.facts.size), 0.0)
 
 
-def count_flops(block: RunBlock) -> float:
-    """FLOPs of the network for one image, forward, without computing anything; 0 if they cannot be counted."""
-    import torch
-    from torch.utils.flop_counter import FlopCounterMode
+def _flops(block: RunBlock) -> float:
+    known = known_flops(block)
+    if known:
+        return known
+    from benchmark.models.networks import count_flops
 
-    from benchmark.models.networks import build_net
-
-    facts, model = block.facts, block.run.model
-    parameters = {key: value for key, value in model.parameters.items() if key not in ("pretrained", "start")}
-    shape, counter = (facts.channels, facts.size, facts.size), FlopCounterMode(display=False)
-    with (
-        suppress(ConfigError, NotImplementedError, RuntimeError),
-        torch.device("meta"),
-        counter,
-        torch.no_grad(),
-    ):
-        build_net(model.name, facts.classes, shape, parameters, 0).eval()(torch.empty(1, *shape))
-    return float(counter.get_total_flops())
+    facts = block.facts
+    return count_flops(*_model_of(block), facts.classes, (facts.channels, facts.size, facts.size))
 
 
 def data_needs(runs: Sequence[RunConfig]) -> list[DataNeed]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from benchmark.errors import wrong
+from benchmark.metrics import own_metric
 
 Show = Literal["measured", "published", "difference", "both"]
 """Which numbers a table prints; a difference is a row minus the base row, seed by seed."""
@@ -68,6 +69,14 @@ METRICS = {
     "dht_error": _number("Mean error of the estimated triplets", split="selection"),
     "dht_error_max": _number("Largest error of the estimated triplets", split="selection"),
 }
+
+
+def format_of(name: str, key: str = "metric") -> Metric:
+    """How a metric is shown, of FedTables or of a repository. `UserError`, about ``key``, if there is none."""
+    if name in METRICS:
+        return METRICS[name]
+    own = own_metric(key, name)
+    return _number(own.label, own.higher_is_better)
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from benchmark.config.compose import (
 from benchmark.config.merge import flat, merge
 from benchmark.config.schema import RunConfig
 from benchmark.errors import ConfigError, wrong
+from benchmark.experiments.metrics import METRICS
 from benchmark.experiments.spec import TableSpec
 from benchmark.registry import BrokenFile
 from datasets.core import registry as datasets
@@ -108,10 +109,18 @@ def plan(
             tuned = replace(tuned, values={n: value for n, value in tuned.values.items() if n not in changed})
         cell = PlannedCell(*key, "ok", (), tuned)
         try:
-            cells[key] = _with_runs(cell, preset, seeds, layers, extra or {})
+            cells[key] = _with_runs(cell, preset, seeds, layers | _own_metrics(spec, layers), extra or {})
         except ValueError as error:
             raise _in_cell(spec, cell, error) from error
     return cells
+
+
+def _own_metrics(spec: TableSpec, layers: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """The layer that asks for what the table shows and only a repository knows, beside what ``layers`` ask for."""
+    shown = {spec.metric, *(column.metric for column in spec.columns if column.metric)}
+    own = sorted(shown - METRICS.keys())
+    asked = reduce(merge, layers.values(), dict[str, Any]()).get("evaluation", {}).get("metrics", [])
+    return {f"metric of table {spec.name}": {"evaluation": {"metrics": [*asked, *own]}}} if own else {}
 
 
 def _with_runs(

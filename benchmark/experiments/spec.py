@@ -23,7 +23,7 @@ from benchmark.config.files import FileModel
 from benchmark.config.merge import merge
 from benchmark.config.schema import GROUPS
 from benchmark.errors import ConfigError, wrong
-from benchmark.experiments.metrics import METRICS, Metric, WhichRound
+from benchmark.experiments.metrics import METRICS, Metric, WhichRound, format_of
 from benchmark.experiments.patterns import fits, matching
 
 SETTINGS = (*GROUPS, "train", "evaluation", "precision")
@@ -230,7 +230,7 @@ class TableSpec(FileModel):
 
     @model_validator(mode="after")
     def _consistent(self) -> "TableSpec":
-        _check_known("metric", self.metric, METRICS)
+        format_of(self.metric)
         rows, columns = [row.key for row in self.rows], [column.key for column in self.columns]
         for what, keys in (("rows", rows), ("columns", columns)):
             twice = sorted({key for key in keys if keys.count(key) > 1})
@@ -240,7 +240,7 @@ class TableSpec(FileModel):
         for column in self.columns:
             _check_known(f"columns.{column.key}.average_of", column.average_of, runs)
             _check_known(f"columns.{column.key}.presets", column.presets, self.presets)
-            _check_known(f"columns.{column.key}.metric", column.metric or self.metric, METRICS)
+            format_of(column.metric or self.metric, f"columns.{column.key}.metric")
         for what, by_preset in (("which_round", self.which_round), ("seeds", self.seeds)):
             _check_known(what, by_preset, group_names("preset"))
             _check_known(f"{what}: presets without a value", self.presets, by_preset)
@@ -272,7 +272,7 @@ class TableSpec(FileModel):
     @property
     def metric_format(self) -> Metric:
         """How the metric is shown."""
-        return METRICS[self.metric]
+        return format_of(self.metric)
 
     def of_column(self, column: str) -> "TableSpec":
         """The table with the metric of one of its columns."""

@@ -1,14 +1,16 @@
 """A network in two parts, the parameters that all networks share, and the registry of networks."""
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Annotated, ClassVar
 
 import torch.nn.functional as F
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
-from benchmark.models.pretrained import WeightsFile
+from benchmark.errors import ConfigError
+from benchmark.models.pretrained import WeightsFile, load_weights
+from benchmark.registry import Registry
 
 Share = Annotated[float, Field(ge=0, lt=1)]
 Count = Annotated[int, Field(ge=0)]
@@ -98,15 +100,25 @@ class PretrainedNetwork(Network):
 
     pretrained: bool = False
 
+    def published(self) -> WeightsFile | None:
+        """The file of weights that its body starts from with ``pretrained``."""
+        return self.weights
 
-networks: dict[str, type[Network]] = {}
+    def load(
+        self, net: Net, shape: Shape, given: Mapping[str, Tensor], source: WeightsFile
+    ) -> list[nn.GroupNorm]:
+        """Copy the tensors of the file into the body. Result and errors as `load_weights`."""
+        return load_weights(net.body, given, source)
+
+
+networks: Registry[type[Network]] = Registry("network", "benchmark.models", ConfigError)
 
 
 def network(name: str) -> Callable[[type[Network]], type[Network]]:
     """Register a class of networks."""
 
     def decorate(cls: type[Network]) -> type[Network]:
-        networks[name] = cls
+        networks.add(name, cls, cls.__module__)
         return cls
 
     return decorate

@@ -1,6 +1,7 @@
 """The networks, and how one is built from its name and parameters."""
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any, ClassVar
 
@@ -37,23 +38,20 @@ from benchmark.models.pretrained import (
 
 def model_names() -> list[str]:
     """Sorted names of the registered networks."""
-    return sorted(networks)
+    return networks.names()
 
 
 def wanted_weights(model: NamedConfig) -> WeightsFile | None:
     """The pre-trained weights that a run's model starts from; None if it starts from random ones."""
     if model.parameters.get("start") is not None:
         return exported(model.parameters["start"])
-    network = networks.get(model.name)
-    return network.weights if network is not None and model.parameters.get("pretrained") is True else None
+    network = network_of(model.name, model.parameters)
+    return network.published() if isinstance(network, PretrainedNetwork) and network.pretrained else None
 
 
 def network_of(name: str, parameters: Mapping[str, Any]) -> Network:
-    """The settings of a network; `ConfigError` for an unknown name or parameter."""
-    if name not in networks:
-        expected = f"one of {', '.join(model_names())}"
-        raise ConfigError(wrong("model.name", name, expected, known=model_names()))
-    return validate(networks[name], parameters, "model.")
+    """The settings of a network; `UserError` for an unknown name or parameter, or a file that cannot be imported."""
+    return validate(networks.get("model.name", name), parameters, "model.")
 
 
 def build_net(
@@ -78,7 +76,7 @@ def build_net(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         net = network.net(num_classes, shape)
-        pretrained = isinstance(network, PretrainedNetwork) and network.pretrained
+        pretrained = network if isinstance(network, PretrainedNetwork) and network.pretrained else None
         if pretrained and network.start is not None:
             raise ConfigError(wrong("model.start", network.start, "null with model.pretrained=true"))
         width = getattr(network, "width_multiplier", 1)
@@ -86,14 +84,34 @@ def build_net(
             here = f"{shape[0]} channel(s) and width_multiplier={width}"
             expected = f"false, or 3 channels and width_multiplier=1 (here {here})"
             raise ConfigError(wrong("model.pretrained", True, expected))
-        source = network.weights if pretrained else exported(network.start) if network.start else None
+        source = pretrained.published() if pretrained else exported(network.start) if network.start else None
         if source is not None:
             assert read is not None
-            norms = load_weights(net.body, read(source), source)
+            given = read(source)
+            norms = (
+                pretrained.load(net, shape, given, source)
+                if pretrained
+                else load_weights(net.body, given, source)
+            )
             if norms and network.calibration:
                 assert images is not None
                 calibrate(net.body, norms, images(network.calibration))
         return network.with_feature_layers(net, num_classes)
+
+
+def count_flops(name: str, parameters: Mapping[str, Any], num_classes: int, shape: Shape) -> float:
+    """FLOPs of the forward pass of one image, without computing anything; 0 if they cannot be counted."""
+    from torch.utils.flop_counter import FlopCounterMode  # a quarter of a second
+
+    counter = FlopCounterMode(display=False)
+    with (
+        suppress(ConfigError, NotImplementedError, RuntimeError),
+        torch.device("meta"),
+        counter,
+        torch.no_grad(),
+    ):
+        build_net(name, num_classes, shape, parameters, 0).eval()(torch.empty(1, *shape))
+    return float(counter.get_total_flops())
 
 
 # Small networks ------------------------------------------------------------------------------------------------
@@ -156,7 +174,8 @@ class SmallCnn(TinyCnn):
 # Networks of timm ----------------------------------------------------------------------------------------------
 
 
-def _timm() -> Any:
+def timm_library() -> Any:
+    """The module timm."""
     import timm  # It takes seconds to import, and the small networks do not need it.
 
     return timm
@@ -178,17 +197,21 @@ class DepthwiseConv2d(nn.Conv2d):
         return F.conv2d(x, self.weight, self.bias, self.stride, 0, self.dilation, self.groups)
 
 
-def _from_timm(name: str, num_classes: int, shape: Shape, **parameters: Any) -> Any:
-    network = _timm().create_model(
-        name, pretrained=False, num_classes=num_classes, in_chans=shape[0], **parameters
-    )
+def from_timm(name: str, num_classes: int, shape: Shape, **parameters: Any) -> Any:
+    """A network of timm for images of ``shape``; without other ``parameters`` with random weights."""
+    parameters = {"pretrained": False} | parameters
+    network = timm_library().create_model(name, num_classes=num_classes, in_chans=shape[0], **parameters)
     for module in network.modules():
-        if isinstance(module, nn.Conv2d) and module.groups == module.in_channels > 1:
+        is_plain = type(module) is nn.Conv2d and not isinstance(
+            module.padding, str
+        )  # timm has kinds of its own
+        if is_plain and module.groups == module.in_channels > 1:
             module.__class__ = DepthwiseConv2d
     return network
 
 
-def _split(network: Any, num_classes: int) -> Net:
+def split(network: Any, num_classes: int) -> Net:
+    """The network of timm without its classifier as body, and a new classifier."""
     feature_dim = int(network.num_features)
     network.reset_classifier(0)
     return Net(network, nn.Linear(feature_dim, num_classes), feature_dim)
@@ -200,11 +223,11 @@ def _resnet_widths(multiplier: float, multiple: int = 1) -> tuple[int, ...]:
 
 
 def _resnet18(num_classes: int, shape: Shape, **parameters: Any) -> Net:
-    network = _from_timm("resnet18", num_classes, shape, **parameters)
+    network = from_timm("resnet18", num_classes, shape, **parameters)
     network.conv1 = nn.Conv2d(shape[0], 64, 3, stride=1, padding=1, bias=False)
     nn.init.kaiming_normal_(network.conv1.weight, mode="fan_out", nonlinearity="relu")
     network.maxpool = nn.Identity()
-    return _split(network, num_classes)
+    return split(network, num_classes)
 
 
 @network("resnet18_32")
@@ -227,7 +250,7 @@ class ResNet18GroupNorm(ResNet18):
     groups: int = Field(2, ge=1)
 
     def net(self, num_classes: int, shape: Shape) -> Net:
-        norm = partial(_timm().layers.GroupNorm, num_groups=self.groups)
+        norm = partial(timm_library().layers.GroupNorm, num_groups=self.groups)
         widths = _resnet_widths(self.width_multiplier, self.groups)
         return _resnet18(num_classes, shape, channels=widths, norm_layer=norm)
 
@@ -246,7 +269,7 @@ class ResNet50(PretrainedNetwork):
 
     def net(self, num_classes: int, shape: Shape) -> Net:
         widths = _resnet_widths(self.width_multiplier, self.multiple)
-        return _split(_from_timm(self.timm_name, num_classes, shape, channels=widths), num_classes)
+        return split(from_timm(self.timm_name, num_classes, shape, channels=widths), num_classes)
 
 
 @network("resnet50_gn")
@@ -272,8 +295,8 @@ class EfficientNetB0(PretrainedNetwork):
     hidden: Count = 0
 
     def net(self, num_classes: int, shape: Shape) -> Net:
-        network = _from_timm("efficientnet_b0", num_classes, shape, drop_path_rate=self.drop_path)
-        net = _split(network, num_classes)
+        network = from_timm("efficientnet_b0", num_classes, shape, drop_path_rate=self.drop_path)
+        net = split(network, num_classes)
         if not self.hidden:
             return net
         network.classifier = nn.Sequential(nn.Linear(net.feature_dim, self.hidden), nn.ReLU(inplace=True))
@@ -309,10 +332,10 @@ class MobileNetV2(PretrainedNetwork):
         return value
 
     def net(self, num_classes: int, shape: Shape) -> Net:
-        norm = partial(_timm().layers.GroupNormAct, num_groups=self.groups, eps=1e-6)
+        norm = partial(timm_library().layers.GroupNormAct, num_groups=self.groups, eps=1e-6)
         name = f"mobilenetv2_{round(100 * self.width_multiplier):03}"
-        network = _from_timm(name, num_classes, shape, norm_layer=norm, drop_path_rate=self.drop_path)
-        return _split(network, num_classes)
+        network = from_timm(name, num_classes, shape, norm_layer=norm, drop_path_rate=self.drop_path)
+        return split(network, num_classes)
 
 
 # WideResNet ----------------------------------------------------------------------------------------------------

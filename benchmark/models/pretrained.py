@@ -13,6 +13,8 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
+from safetensors import SafetensorError
+from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
@@ -35,23 +37,26 @@ class WeightsFile:
     """A file of pre-trained weights as its owner publishes it, or as ``export`` writes it.
 
     Attributes:
-        url: Where the file is published, or for a file of ``export`` where it lies. It is called ``<name>-<first
-            digits of its SHA-256>.pth``.
+        url: Where the file is published, or for a file of ``export`` where it lies. Without a ``name`` it is called
+            ``<name>-<first digits of its SHA-256>.pth``.
         megabytes: Approximate size of the file; 0 for a file of ``export``.
         head: Prefix of the names of the classifier's tensors, which are not loaded.
+        name: What the file is called here, without digits; empty: as in the url.
     """
 
     url: str
     megabytes: int
     head: str
+    name: str = ""
 
     @property
     def file(self) -> str:
-        return self.url.rpartition("/")[2]
+        return self.name or self.url.rpartition("/")[2]
 
     @property
     def digits(self) -> str:
-        return self.file.rpartition("-")[2].removesuffix(".pth")
+        """The first digits of its SHA-256; empty if they are not known."""
+        return "" if self.name else self.file.rpartition("-")[2].removesuffix(".pth")
 
     @property
     def is_exported(self) -> bool:
@@ -63,7 +68,7 @@ class WeightsFile:
         """How to get the file."""
         if self.is_exported:
             return f"Write it with `python -m benchmark export RUN name={self.file.rpartition('-')[0]}`"
-        return f"Get it from {self.url} ({self.megabytes} MB)"
+        return f"Get it from {self.url}" + (f" ({self.megabytes} MB)" if self.megabytes else "")
 
 
 Reader = Callable[[WeightsFile], Mapping[str, Tensor]]
@@ -135,8 +140,18 @@ def read_weights(source: WeightsFile, paths: PathsConfig) -> Mapping[str, Tensor
     """
     path = fetch_weights(source, paths)
     try:
+        if path.suffix == ".safetensors":
+            return load_file(path)
         content = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError, OSError) as error:
+    except (
+        SafetensorError,
+        pickle.UnpicklingError,
+        RuntimeError,
+        EOFError,
+        ValueError,
+        KeyError,
+        OSError,
+    ) as error:
         reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise _bad(source, path, f"torch cannot read it ({reason})") from error
     if isinstance(content, Mapping):
@@ -152,7 +167,8 @@ def _download(source: WeightsFile, path: Path) -> None:
     socket.setdefaulttimeout(STALL_SECONDS)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        torch.hub.download_url_to_file(source.url, str(path), source.digits, progress=sys.stderr.isatty())
+        digits = source.digits or None
+        torch.hub.download_url_to_file(source.url, str(path), digits, progress=sys.stderr.isatty())
     except (OSError, RuntimeError) as error:
         raise ConfigError(
             f"model.pretrained: {path} is not there and cannot be downloaded ({error}). {source.source}. "
@@ -164,8 +180,9 @@ def _download(source: WeightsFile, path: Path) -> None:
 
 
 def _bad(source: WeightsFile, path: Path, problem: str) -> ConfigError:
+    expected = f"; expected SHA-256 {source.digits}.." if source.digits else ""
     return ConfigError(
-        f"{path} is not the file that its name says: {problem}; expected SHA-256 {source.digits}... A download may "
+        f"{path} is not the file that its name says: {problem}{expected}. A download may "
         f"have been interrupted. Delete it. {source.source}."
     )
 

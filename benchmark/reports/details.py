@@ -15,7 +15,7 @@ from urllib.parse import quote
 from benchmark.config.schema import IDENTITY, RunConfig
 from benchmark.engine.records import Record
 from benchmark.errors import StorageError
-from benchmark.experiments.metrics import METRICS
+from benchmark.experiments.metrics import format_of
 from benchmark.experiments.plan import Cells
 from benchmark.experiments.selection import TableQuery
 from benchmark.experiments.spec import TableSpec
@@ -125,7 +125,7 @@ def _outcome(spec: TableSpec, result: CellRun) -> dict[str, Any]:
 def measured(spec: TableSpec, records: Sequence[Record]) -> dict[str, Any]:
     """Curves by metric, last accuracies of groups and over clients, clients by round, and sums of costs."""
     names = ("accuracy", "worst_group_accuracy", "client_mean", "client_worst", "unseen_mean", spec.metric)
-    wanted = {(METRICS[name].split, name) for name in names}
+    wanted = {(format_of(name).split, name) for name in names}
     curves: dict[str, list[tuple[int, float]]] = {}
     groups: dict[str, float] = {}
     over_clients: dict[str, dict[str, float]] = {}
@@ -137,7 +137,7 @@ def measured(spec: TableSpec, records: Sequence[Record]) -> dict[str, Any]:
             place = what if record.group == "all" else record.group
             over_clients.setdefault(clients, {})[place] = round(100 * record.value, 2)
         if record.group == "all" and (record.split, record.metric) in wanted:
-            value = _short(record.value * METRICS[record.metric].scale)
+            value = _short(record.value * format_of(record.metric).scale)
             if value is not None:
                 curves.setdefault(record.metric, []).append((record.round, value))
         elif record.split == "test" and record.metric == "accuracy":

@@ -20,6 +20,7 @@ from benchmark.engine.graphs import StepRecorder
 from benchmark.engine.state import Problem, Schedule
 from benchmark.engine.training import batch_sizes
 from benchmark.errors import ConfigError, wrong
+from benchmark.metrics import OwnMetric, own_metric
 from benchmark.models.flat import FlatModel, focal_loss
 from benchmark.models.networks import build_net, network_of
 from benchmark.models.pretrained import read_weights
@@ -61,9 +62,15 @@ def state_bytes(place: str | None, device: torch.device) -> float:
 
 
 def check(config: RunConfig) -> None:
-    """Raise a `UserError` if there is no such network or method."""
+    """Raise a `UserError` if there is no such network, method or metric."""
     network_of(config.model.name, config.model.parameters)
+    own_metrics(config)
     build_method(config)
+
+
+def own_metrics(config: RunConfig) -> list[OwnMetric]:
+    """The metrics of repositories that a run records. `UserError` if there is none of a name."""
+    return [own_metric("evaluation.metrics", name) for name in config.evaluation.metrics]
 
 
 def build_method(config: RunConfig) -> Method:
@@ -94,6 +101,9 @@ def build_run(config: RunConfig, data: RunData, stop: Callable[[], bool] = lambd
             ", ".join(derived),
             train.optimizer,
         )
+    if not method.prediction.logits:
+        left_out = ", ".join(["loss", "auroc", *config.evaluation.metrics])
+        log.info("prediction %s has no scores: %s are not recorded", method.prediction.key, left_out)
     pools, parts = any(rule.pools_data for rule in method.client), data.clients
     if pools:
         data = replace(data, clients=[np.concatenate(parts)], ids=[0])
@@ -115,7 +125,7 @@ def build_run(config: RunConfig, data: RunData, stop: Callable[[], bool] = lambd
     schedule = Schedule(train.rounds, wanted, lr, train.first_round_full)
     run = FederatedRun(
         problem, method, model, train, schedule, config.seed, None, config.evaluation.measures, stop,
-        state_bytes(config.runtime.client_state, device),
+        state_bytes(config.runtime.client_state, device), own_metrics(config),
     )  # fmt: skip
     if config.runtime.cuda_graphs and device.type == "cuda":
         run.clients.trainer.recorder = StepRecorder(device)

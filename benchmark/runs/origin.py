@@ -11,6 +11,7 @@ import torch
 from benchmark import code
 from benchmark.config.schema import RunConfig
 from benchmark.engine.federation import FederatedRun
+from benchmark.models.base import networks
 from benchmark.runs.data import RunData
 from benchmark.system import processor
 from datasets.core.registry import get as get_dataset
@@ -25,9 +26,12 @@ def origin_of(config: RunConfig, data: RunData, run: FederatedRun) -> dict[str, 
     device = run.problem.images.device
     limits = [f"{name}={os.environ[name]}" for name in LIMITS if os.environ.get(name)]
     gpu = torch.cuda.get_device_name(device) if device.type == "cuda" else ""
+    modules = [get_dataset(config.dataset.name).builder.__module__]
+    modules += [networks.get("model.name", config.model.name).__module__]
+    modules += [metric.function.__module__ for metric in run.metrics]
     parts = [*(type(rule) for rule in run.method.rules), get_scheme(config.partition.name)]
     return {
-        "code": code.own_digests(*parts, modules=[get_dataset(config.dataset.name).builder.__module__]),
+        "code": code.own_digests(*parts, modules=modules),
         "engine": code.engine_digest(),
         "data": data.dataset.fingerprint,
         "partition": data.partition.digest,

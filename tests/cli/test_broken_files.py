@@ -13,7 +13,7 @@ import yaml
 from command_line import FAKE_RUN
 
 import methods
-from benchmark.paths import CONF
+from benchmark.paths import CONF, PACKAGES
 from benchmark.registry import BrokenFile, broken_files, module_files
 from methods.core.method import build
 from methods.core.rules import registered
@@ -32,7 +32,7 @@ class Mine(ClientRule):
 
 
 def test_no_file_of_ours_is_broken() -> None:
-    assert [broken_files(package) for package in ("methods", "partitions", "datasets")] == [{}, {}, {}]
+    assert [broken_files(package) for package in PACKAGES.values()] == [{}] * len(PACKAGES)
 
 
 @pytest.fixture

@@ -1,15 +1,19 @@
 """What tables ask for before they are made: arithmetic by hand, and what is missing."""
 
+import csv
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from benchmark.commands.launching import plans_of
 from benchmark.experiments.estimate import RunBlock, blocks
 from benchmark.experiments.plan import unique_runs
 from benchmark.experiments.selection import TableQuery
+from benchmark.models.networks import count_flops
+from benchmark.paths import ROOT
 from partitions import make
 
 
@@ -105,6 +109,7 @@ def test_plan(cli: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None
     assert not (tmp_path / "nothing").exists() and not (tmp_path / "cache").exists(), "looking leaves nothing"
     assert cells("device=cpu")[4] == "1,511.10"
 
+    Path("results").mkdir()
     Path("results/rates.json").write_text("[1]")
     assert cells("device=cpu")[4] == "1,511.10", "a damaged file is as none"
 
@@ -117,6 +122,16 @@ def test_another_network_is_estimated_by_its_flops(cli: Any) -> None:
     rounds = one_block("paper", paper="fedmr", table=1, rows="fedavg", columns="cifar100/p10c30")
     expected = rounds.hours(10_486_657_536 / 1_110_845_440 / 23_992) / rounds.runs
     assert float(hours.replace(",", "")) == pytest.approx(expected, abs=0.5) and kind == "estimated"
+
+
+def test_flops_of_the_file_are_those_of_the_networks() -> None:
+    for line in csv.DictReader((ROOT / "benchmark/experiments/flops.csv").read_text().splitlines()):
+        name, *words = line["model"].split()
+        parameters = {key: yaml.safe_load(value) for key, value in (word.split("=") for word in words)}
+        shape = (int(line["channels"]), int(line["size"]), int(line["size"]))
+        found = count_flops(name, parameters, 10, shape)
+        # Its lines are of data sets with 2 to 100 classes, so that the heads differ.
+        assert found == pytest.approx(float(line["flops"]), rel=0.01), line["model"]
 
 
 def test_runs_are_remembered(cli: Any) -> None:

@@ -119,6 +119,22 @@ partition.seed=0 model.hidden=33 method=fedprox method=fedavgm method.server.wei
 """
 
 
+def test_asking_for_a_metric() -> None:
+    """One that is always recorded moves no hash; the order of others does not count."""
+    asked = [
+        config({"evaluation": {"metrics": names}}).hash
+        for names in (
+            ["auroc", "micro_f1"],
+            ["kappa", "auroc"],
+            ["kappa"],
+            ["kappa", "brier"],
+            ["brier", "kappa"],
+        )
+    ]
+    assert asked[0] == config().hash != asked[1]
+    assert asked[1] == asked[2] != asked[3] == asked[4]
+
+
 def test_what_is_a_part_of_the_identity() -> None:
     noise = config({"dataset": {"options": {"noise": 0.5}}})
     runs = [config(), noise, *(configuration([word]) for word in DIFFERENT.split())]

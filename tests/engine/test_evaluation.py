@@ -15,11 +15,15 @@ from torch import Tensor, nn
 from benchmark.engine.evaluation import (
     Answers,
     ClientSamples,
+    evaluate,
     medical_metrics,
     metrics,
     over_clients,
     predict,
 )
+from benchmark.errors import UserError
+from benchmark.experiments.metrics import METRICS
+from benchmark.metrics import RECORDED, OwnMetric
 from benchmark.models.networks import Net
 from methods.core.samples import Samples
 
@@ -103,6 +107,33 @@ def test_what_one_class_lacks() -> None:
     for scores in (None, np.full((2, 2), np.nan)):
         assert ("all", "auroc") not in medical_metrics(labels, scores, labels, 2)
     assert not {name for _, name in metrics(ANSWERS, False, LABELS, None, 3, 0)} & {"auroc", "loss"}
+
+
+@pytest.mark.parametrize(("logits", "values", "found"), [
+    (True, (0.25, 0.75), {"mine": 0.5, "undefined_once": None}),
+    (False, (0.25, 0.75), {"mine": None}),
+])  # fmt: skip
+def test_own_metrics(logits: bool, values: tuple[float, float], found: dict[str, float | None]) -> None:
+    """The mean over two personal models, without one that a model lacks; a vote has no scores."""
+    given = iter(values)
+    mine = OwnMetric("mine", "Mine", True, lambda scores, labels: next(given) * float(scores.sum()) / 2)
+    once = OwnMetric(
+        "undefined_once", "", True, lambda scores, labels: math.nan if scores[0, 0] > 0.5 else 1.0
+    )
+    data = Samples(torch.zeros(2, 1), torch.tensor([0, 1]), lambda x: x)
+    predictors = [lambda x, s=s: s * torch.eye(2)[: len(x)] for s in (2.0, -2.0)]
+    values_of = evaluate(predictors, data, 2, 0, logits, [mine, once])
+    assert {name: values_of.get(("all", name)) for name in found} == pytest.approx(found)
+
+
+def test_an_own_metric_that_is_no_number() -> None:
+    with pytest.raises(UserError, match="metric mine: got 'high'; expected a number"):
+        OwnMetric("mine", "Mine", True, lambda scores, labels: "high")(np.ones((1, 1)), np.zeros(1))
+
+
+def test_all_that_is_recorded_has_a_name() -> None:
+    assert {name for _, name in metrics(ANSWERS, True, LABELS, ATTRIBUTES, 3, 2)} == set(RECORDED)
+    assert set(RECORDED) <= METRICS.keys()
 
 
 def test_groups() -> None:
