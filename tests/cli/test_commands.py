@@ -34,7 +34,7 @@ def test_list(cli: Any) -> None:
     names = {name for group in groups for name in group_names(group)}
     names |= {"client: fedprox", "optimizer: momentum", "weights: uniform", "fedmr_table1", "fedmr_figure4"}
     assert {name for name in names if f" {name} " not in out} == set()
-    for title in (*(f"{group}s" for group in groups), "tables", "figures", "analyses", "rules"):
+    for title in (*(f"{group}s" for group in groups), "tablesofthepapers", "figures", "analyses", "rules"):
         assert f"{title}\n" in out.replace(" ", "")
 
 

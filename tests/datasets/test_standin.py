@@ -179,7 +179,7 @@ def test_stand_in_is_what_its_file_says(original: str) -> None:
 
 def test_imbalance_is_that_of_the_originals() -> None:
     ham = standin("digits_ham")
-    assert ham.classes == tuple(HAM)
+    assert ", ".join(HAM) in ham.note
     # a quarter of what 30 test images per class leave
     quarter = np.array([(count - 30) / 4 for count in HAM.values()])
     assert np.abs(np.bincount(ham.train.labels) - quarter).max() <= 1
