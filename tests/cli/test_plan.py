@@ -130,7 +130,7 @@ def test_flops_of_the_file_are_those_of_the_networks() -> None:
         parameters = {key: yaml.safe_load(value) for key, value in (word.split("=") for word in words)}
         shape = (int(line["channels"]), int(line["size"]), int(line["size"]))
         found = count_flops(name, parameters, 10, shape)
-        # Its lines are of data sets with 2 to 100 classes, so that the heads differ, by 256 units times 100 classes at most.
+        # Its lines are of data sets with 2 to 100 classes, so the heads differ: 256 units, 100 classes at most.
         assert found == pytest.approx(float(line["flops"]), rel=0.01, abs=2 * 256 * 100), line["model"]
 
 
