@@ -1,14 +1,14 @@
 """Tuning: trials in each cell of a table, judged on a validation split; runs of tables take the chosen values.
 
 A part of every client's training data is held out, and the trial with the best mean on it is chosen. The trials are the
-grid of ``conf/tune/<method>.yaml`` or, with ``trials=N``, N of them in each cell of all methods: three rates, and then
-what follows from them (`benchmark.experiments.tuning.next_trials`).
+grid of ``conf/tune/<method>.yaml`` or, with ``trials=N``, N that are drawn in each cell of all methods
+(`benchmark.experiments.tuning.drawn_trials`), of which the best two are compared with one seed more.
 """
 
 import math
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -49,8 +49,9 @@ class TuneOptions(TableQuery, LaunchOptions):
     )
     trials: int | None = Field(
         None,
-        ge=3,
-        description="at most so many trials in each cell of every method, in place of the whole grid",
+        ge=2,
+        description="so many trials in each cell of every method, drawn from rate, momentum and the first parameter of "
+        "the grid, in place of the whole grid; the best two are compared with one seed more",
     )
     validation: float | None = Field(
         None,
@@ -89,6 +90,8 @@ class Search:
         base: The cells with runs, with the values that they have without a search.
         points: What is tried, by cell.
         planned: The cells with the first of their points, with the second, and so on.
+        seeds: Number of seeds of each point.
+        earlier: What the points reached from which these were taken as the best, by cell.
     """
 
     spec: TableSpec
@@ -96,6 +99,8 @@ class Search:
     base: Cells
     points: Mapping[CellKey, Sequence[Values]]
     planned: Sequence[Cells] = ()
+    seeds: int = 1
+    earlier: Mapping[CellKey, Sequence[Point]] = field(default_factory=dict)
 
     def split(self, key: CellKey) -> float:
         """Share of the training data of a cell that is held out."""
@@ -104,13 +109,13 @@ class Search:
     def trying(self, points: Mapping[CellKey, Sequence[Values]]) -> "Search":
         """With these points, whose runs are planned."""
         only, planned = self.spec.model_copy(update={"tuned_only": True}), []
-        for number in range(max(map(len, points.values()))):
+        for number in range(max(map(len, points.values()), default=0)):
             tried = {
                 key: TunedValues({**values[number], "evaluation.validation": self.split(key)}, "conf/tune")
                 for key, values in points.items()
                 if number < len(values)
             }
-            planned.append(_planned(only, self.options, tried))
+            planned.append(_planned(only, self.options, self.seeds, tried))
         return replace(self, points=points, planned=planned)
 
     def reached(self, key: CellKey, index: RunIndex) -> list[Point] | None:
@@ -141,13 +146,13 @@ def choose_values(options: TuneOptions) -> tuple[int, list[Path]]:
     tuned = TunedFolder((folder, *TunedFolder.of(None, options.results).folders))
     for search in searches:
         tuned.read(search.spec, options.preset)  # a file that does not fit is refused now, not after the runs
-    for more in (True, False) if options.trials else (False,):
+    for finals in (False, True) if options.trials else (False,):
+        if finals:
+            searches = [_finals(search, index) for search in searches]
         plans = [(search.spec, cells) for search in searches for cells in search.planned]
         with run_missing(options, index, plans, prefix="tune ") as code:
             if code == 130:
                 return code, []
-            if more:
-                searches = [_with_more(search, index) for search in searches]
     written = []
     for search in searches:
         cells = _choose(search, index)
@@ -160,11 +165,11 @@ def choose_values(options: TuneOptions) -> tuple[int, list[Path]]:
 
 
 def _planned(
-    spec: TableSpec, options: TuneOptions, tried: Mapping[CellKey, TunedValues] | None = None
+    spec: TableSpec, options: TuneOptions, seeds: int, tried: Mapping[CellKey, TunedValues] | None = None
 ) -> Cells:
     settings = run_settings(ResultsFolder(options.results, options.stale), options)
     settings |= {"dataset": {"options": options.dataset_options}}
-    return plan(spec, options.preset, range(options.seeds), settings, tried)
+    return plan(spec, options.preset, range(seeds), settings, tried)
 
 
 def _tables(options: TuneOptions) -> list[TableSpec]:
@@ -197,41 +202,44 @@ def _is_tuned(method: str, options: TuneOptions) -> bool:
 def _search(spec: TableSpec, options: TuneOptions) -> Search:
     """A search in the cells of ``spec`` that have runs, with the first of their points."""
     spec = spec.model_copy(update={"tuned_only": False})
-    base = {key: cell for key, cell in _planned(spec, options).items() if cell.state == "ok"}
+    base = {key: cell for key, cell in _planned(spec, options, 1).items() if cell.state == "ok"}
     if not base:
         raise ConfigError(f"table {spec.name}: no selected cell has runs in preset {options.preset}.")
     points = {}
     for key, cell in base.items():
-        own, method = cell.runs[0].train.lr, spec.row(key[0]).method_name
-        rates = [tuning.rate_at(own, step) for step in tuning.RATES]
-        points[key] = rates if options.trials else tuning.load_grid(method).points
-    return Search(spec, options, base, {}).trying(points)
+        train, method = cell.runs[0].train, spec.row(key[0]).method_name
+        grid = tuning.load_grid(method) if conf_file("tune", method) is not None else None
+        if options.trials:
+            name = f"{spec.name} {key[1]}"
+            points[key] = tuning.drawn_trials(train.lr, train.momentum, grid, options.trials, name)
+        else:
+            points[key] = tuning.load_grid(method).points
+    return Search(spec, options, base, {}, seeds=options.seeds).trying(points)
 
 
-def _with_more(search: Search, index: RunIndex) -> Search:
-    """With the further trials of each cell whose rates have ended."""
-    points = dict(search.points)
-    for key, cell in search.base.items():
-        method, config = search.spec.row(key[0]).method_name, cell.runs[0]
-        has_grid = conf_file("tune", method) is not None
-        settings = config.model_dump(mode="json")
-        changes = tuning.single_changes(tuning.load_grid(method), settings) if has_grid else []
-        if (reached := search.reached(key, index)) is not None:
-            best = tuning.best(reached, search.spec.metric_format.higher_is_better)
-            more = tuning.next_trials(config.train.lr, best, changes)
-            points[key] = [*points[key], *more][: search.options.trials]
-    return search.trying(points)
+def _finals(search: Search, index: RunIndex) -> Search:
+    """The search among the best trials of each cell whose trials have ended, with one seed more."""
+    higher = search.spec.metric_format.higher_is_better
+    earlier = {key: points for key in search.base if (points := search.reached(key, index)) is not None}
+    best = {key: tuning.ranked(points, higher)[: tuning.FINALISTS] for key, points in earlier.items()}
+    finals = {key: [earlier[key][place].values for place in places] for key, places in best.items() if places}
+    return replace(search, seeds=search.seeds + 1, earlier=earlier, planned=()).trying(finals)
 
 
 def _choose(search: Search, index: RunIndex) -> dict[CellKey, TunedCell]:
     """The chosen values of each cell whose trials have ended; prints the trials."""
     spec, chosen, left = search.spec, dict[CellKey, TunedCell](), []
     for key in search.base:
-        points = search.reached(key, index)
-        best = None if points is None else tuning.best(points, spec.metric_format.higher_is_better)
-        if points is not None:
-            _show(search, key, points, best)
-        if points is None or best is None:
+        finals = search.reached(key, index) if key in search.points else ()
+        if finals is None:
+            left.append(", ".join(key))
+            continue
+        again = {str(point.values): point for point in finals}
+        points = [again.get(str(point.values), point) for point in search.earlier.get(key, finals)]
+        order = tuning.ranked(finals, spec.metric_format.higher_is_better)
+        best = points.index(finals[order[0]]) if order else None
+        _show(search, key, points, best)
+        if best is None:
             left.append(", ".join(key))
             continue
         chosen[key] = _tuned(search, key, points, best, index)
@@ -254,7 +262,7 @@ def _tuned(search: Search, key: CellKey, points: Sequence[Point], number: int, i
         metric=search.spec.of_column(key[1]).metric,
         which_round=search.spec.which_round[search.options.preset],
         split=search.split(key),
-        seeds=search.options.seeds,
+        seeds=search.seeds,
         command=search.options.command("tune", NOTED),
         commit=", ".join(sorted(commits)),
         at_edge=() if search.options.trials else tuning.at_edge(points, points[number].values),
@@ -275,7 +283,8 @@ def _show(search: Search, key: CellKey, points: Sequence[Point], best: int | Non
         text = "diverged or collapsed" if value is None else f"{value * metric.scale:.2f}"
         values = [notes.shown_value(point.values.get(name, "")) for name in names]
         view.add_row(*values, text + " *" * (number == best))
-    seeds = f"{search.options.seeds} seed{'s' * (search.options.seeds > 1)}"
+    seeds = f"{search.seeds} seed{'s' * (search.seeds > 1)}"
+    seeds += " (the best two) or one" * bool(search.earlier)
     unit = f" in {metric.unit}" if metric.unit else ""
     what = f"{spec.metric}{unit} on the validation split, {seeds}; * is chosen"
     print(f"{spec.name}, preset {search.options.preset}, {notes.cell_label(spec, *key)}: {what}")

@@ -83,6 +83,10 @@ class Row(WithSettings):
         title="NAME or mapping",
         description="name of a file of `conf/method`, or `{name: NAME, key: value}`; every row has one",
     )
+    base: str = Field(
+        "",
+        description="key of the row that it is compared with; if left out: that of the whole table, FedAvg",
+    )
     own: bool = Field(False, description="whether the paper proposes the method, or the table is about it")
     published: dict[str, str] = Field(
         {},
@@ -237,6 +241,8 @@ class TableSpec(FileModel):
             if twice:
                 raise ValueError(f"{what}: {', '.join(twice)} is there twice")
         runs = [column.key for column in self.run_columns]
+        for row in self.rows:
+            _check_known(f"rows.{row.key}.base", row.base or (), rows)
         for column in self.columns:
             _check_known(f"columns.{column.key}.average_of", column.average_of, runs)
             _check_known(f"columns.{column.key}.presets", column.presets, self.presets)
@@ -268,6 +274,11 @@ class TableSpec(FileModel):
         return min(
             self.rows, key=lambda r: (r.method_name != "fedavg", r.selection_name not in (None, "uniform"))
         )
+
+    def base_of(self, row: Row) -> Row:
+        """The row that a row is compared with; itself if with none. A row with a base of its own may be left out."""
+        bases = {one.key: one for one in self.rows}
+        return bases.get(row.base, self.base_row)
 
     @property
     def metric_format(self) -> Metric:

@@ -8,12 +8,13 @@ chosen values of each cell and the results of all trials; runs of tables take th
 import itertools
 import math
 import re
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import yaml
 from pydantic import BeforeValidator, ConfigDict, Field, PositiveInt, field_validator
 
@@ -71,44 +72,34 @@ class SearchGrid(FileModel):
         return [dict(zip(self.grid, point, strict=True)) for point in itertools.product(*self.grid.values())]
 
 
-RATES = (-2, 0, 2)
-"""The first trials: rates of 1/3, 1 and 3 times the cell's own, which FedAvg chose. A step is a factor of sqrt(3)."""
+STEPS, MOMENTA = range(-4, 5), (0.0, 0.9)
+"""What trials draw from: effective rates in steps of a factor of sqrt(3) from the cell's own, and client momenta."""
 
-NEXT_RATES = (-1, 1, -2, 2, -4, 4)
-"""Further rates, in steps from the best of the first; those that have been tried are left out."""
-
-
-def rate_at(own: float, step: int) -> Values:
-    """The rate that lies ``step`` steps above the cell's ``own``, with three digits."""
-    return {"train.lr": float(f"{own * 3 ** (step / 2):.3g}") if step else own}
+FINALISTS = 2
+"""The best trials, which are compared with one seed more."""
 
 
-def single_changes(grid: SearchGrid, settings: Mapping[str, Any]) -> list[Values]:
-    """Points of a grid that change one value of ``settings``: the nearest by ratio first, the parameters in turn."""
-    lists = []
-    for key, values in grid.grid.items():
-        own: Any = settings
-        for part in key.split("."):
-            own = own.get(part, {}) if isinstance(own, Mapping) else {}
-        others = [value for value in values if value != own and not key.startswith(TRAINING)]
-        lists.append([{key: value} for value in sorted(others, key=partial(_distance, own))])
-    return [point for turn in itertools.zip_longest(*lists) for point in turn if point]
+def drawn_trials(lr: float, momentum: float, grid: SearchGrid | None, number: int, name: str) -> list[Values]:
+    """``number`` different trials of a cell, drawn by the column's ``name`` alone: all rows try the same rates.
 
-
-def _distance(own: Any, value: Any) -> float:
-    """Size of the ratio of two positive numbers, on the scale of logarithms; other values are equally far."""
-    numbers = all(isinstance(one, int | float) and one > 0 for one in (own, value))
-    return round(abs(math.log(value / own)), 6) if numbers else math.inf
-
-
-def next_trials(own: float, best_of_rates: int | None, changes: Sequence[Values]) -> list[Values]:
-    """The trials after those of `RATES`: ``changes`` at the best rate, then further rates.
-
-    ``best_of_rates``: the best of the first trials; None, if all have diverged, counts as the smallest rate.
+    A trial has an effective rate lr / (1 - momentum), a client momentum, and a value of the first parameter of
+    ``grid`` that is not one of training, if there is one. ``lr`` and ``momentum`` are the cell's own.
     """
-    step = RATES[best_of_rates or 0]
-    further = [step + more for more in NEXT_RATES if step + more not in RATES]
-    return [{**rate_at(own, step), **change} for change in changes] + [rate_at(own, n) for n in further]
+    rng = np.random.default_rng(zlib.crc32(name.encode()))
+    pairs = list(itertools.product(STEPS, MOMENTA))
+    trials = []
+    for index in rng.permutation(len(pairs))[:number]:
+        step, other = pairs[index]
+        rate = lr / (1 - momentum) * 3 ** (step / 2) * (1 - other)
+        trials.append({"train.lr": float(f"{rate:.3g}"), "train.momentum": other})
+    mains = (
+        [(key, values) for key, values in grid.grid.items() if not key.startswith(TRAINING)] if grid else []
+    )
+    for key, values in mains[:1]:
+        rounds = -(-number // len(values))  # every value about equally often
+        order = np.concatenate([rng.permutation(len(values)) for _ in range(rounds)])[:number]
+        trials = [{**trial, key: values[place]} for trial, place in zip(trials, order, strict=True)]
+    return trials
 
 
 def load_grid(method: str) -> SearchGrid:
@@ -152,11 +143,10 @@ def mean_of_all(reached: Sequence[float | None]) -> tuple[float | None, int]:
     return (math.fsum(good) / len(good) if good and not failed else None), failed
 
 
-def best(points: Sequence[Point], higher_is_better: bool) -> int | None:
-    """Index of the best point, the first of equal ones; None if all have diverged."""
-    scored = {index: point.validation for index, point in enumerate(points) if point.validation is not None}
-    choose = max if higher_is_better else min
-    return choose(scored, key=scored.__getitem__, default=None)
+def ranked(points: Sequence[Point], higher_is_better: bool) -> list[int]:
+    """Indices of the points, the best first and equal ones in their order, without those that failed."""
+    scores = {index: point.validation for index, point in enumerate(points) if point.validation is not None}
+    return sorted(scores, key=lambda index: -scores[index] if higher_is_better else scores[index])
 
 
 def at_edge(points: Sequence[Point], chosen: Values) -> tuple[str, ...]:

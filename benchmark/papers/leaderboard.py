@@ -11,6 +11,7 @@ from typing import Any
 
 import pandas as pd
 
+from benchmark.code import digest
 from benchmark.experiments.plan import Cells
 from benchmark.experiments.selection import plan_cells
 from benchmark.experiments.spec import TableSpec
@@ -22,8 +23,8 @@ from benchmark.papers.registry import LeaderboardOptions
 from benchmark.papers.resources import numbers, timed
 from benchmark.reports.collect import collect, commit_of
 from benchmark.reports.notes import short_name, shown_value
-from benchmark.reports.results import TableResults
-from benchmark.reports.statistics import Ranking, paired_difference, ranking
+from benchmark.reports.results import CellRun, TableResults
+from benchmark.reports.statistics import Difference, Ranking, holm, paired_difference, ranking
 from benchmark.reports.tables import Table, text_table
 from benchmark.runs.folder import ResultsFolder
 from benchmark.runs.index import RunIndex
@@ -37,16 +38,19 @@ TOGETHER = ("hcsfed",)
 
 BASE = "fedavg"
 CELL = ["row", "data"]
-COLUMNS = ["track", "preset", *CELL, "seed", "planned", "outcome", "value", "difference", "cpu_seconds", "processor",
-           "commit", "version"]  # fmt: skip
+COLUMNS = ["track", "preset", *CELL, "base", "seed", "planned", "outcome", "value", "difference", "same", "cpu_seconds",
+           "processor", "code", "commit", "version"]  # fmt: skip
 
 COSTS = ["time", "up", "down", "client", "server"]
 
 NOTES = (
-    "First, for each data set: mean over seeds, and the difference from FedAvg over pairs of runs with one seed on one "
-    "type of processor, with its 95 % interval by Student's t in brackets. Runs that diverged have no value.",
+    "First, for each data set: mean over seeds, and the difference from the FedAvg with the same client momentum over "
+    "pairs of runs with one seed on one type of processor, with its 95 % interval by Student's t in brackets. A star: "
+    "it is still resolved after Holm's correction over the methods of the data set. Runs that diverged have no value. An "
+    "equals sign: the model has the bits of FedAvg's in every seed.",
     "rank: mean over data sets of the method's rank (1 is best, ties share) by its mean over seeds, with a 95 % "
-    "bootstrap interval over data sets and seeds. A method with a run that diverged comes last in that data set.",
+    "bootstrap interval over data sets and seeds. With default values a method of which a run diverged is not ranked; "
+    "with tuned ones it comes last in that data set.",
     "trials: runs on a validation split, with one seed, that chose rate and values. search, runs: CPU-seconds (seconds "
     "times threads) of the trials and of the runs that are shown.",
     "Costs are counted for one client of the first column, in a round in which it takes part again. The unit is the "
@@ -100,11 +104,16 @@ def leaderboard(options: LeaderboardOptions) -> Table:
 
 
 def runs_of(track: str, results: TableResults, index: RunIndex) -> pd.DataFrame:
-    """A line for each run that has ended. ``difference``: from FedAvg with this seed on this type of processor."""
+    """A line for each run that has ended.
+
+    ``difference``: from the run of ``base`` with this seed on this type of processor. ``same``: whether both models
+    have equal bits. ``code``: digest of the row's own code.
+    """
     lines = []
     for (row, column), cell in results.cells.items():
         base = cell.base or cell
         processors = {run.seed: run.processor for run in base.runs}
+        models = {run.seed: _model(run, index) for run in base.runs}
         for run in cell.runs:
             result = index.result(run.run.removeprefix("runs/")) if run.run else None
             if result is None or run.outcome not in (RunState.DONE, RunState.DIVERGED):
@@ -112,21 +121,29 @@ def runs_of(track: str, results: TableResults, index: RunIndex) -> pd.DataFrame:
             value = cell.values.get(run.seed)
             pair = base.values.get(run.seed) if processors[run.seed] == run.processor else None
             lines.append({
-                "track": track, "preset": results.preset, "data": column, "row": row, "seed": run.seed,
+                "track": track, "preset": results.preset, "data": column, "row": row, "base": base.row.key,
+                "seed": run.seed,
                 "planned": len(cell.runs), "outcome": str(run.outcome), "value": value,
                 "difference": None if value is None or pair is None else value - pair,
+                "same": result.model_sha256 == models[run.seed],
                 "cpu_seconds": round(result.seconds * result.origin["threads"], 1),
-                "processor": result.instructions,
+                "processor": result.instructions, "code": digest(result.origin["code"])[:12],
                 "commit": commit_of(result.made) + " with changes" * result.made["dirty"], "version": "",
             })  # fmt: skip
     return pd.DataFrame(lines, columns=COLUMNS).astype({"value": float, "difference": float})
 
 
+def _model(run: CellRun, index: RunIndex) -> str:
+    """SHA-256 of the last model of a run; empty if it has not ended."""
+    result = index.result(run.run.removeprefix("runs/")) if run.run else None
+    return result.model_sha256 if result else ""
+
+
 def with_older(runs: pd.DataFrame, old: pd.DataFrame) -> pd.DataFrame:
-    """``runs``, and the cells of an older version that are not complete here or have no complete FedAvg here."""
+    """``runs``, and the cells of an older version that are not complete here or whose base is not complete here."""
     here, there = (frame["row"] + " " + frame["data"] for frame in (runs, old))
     complete = here[here.map(here.value_counts()) == runs["planned"]]
-    taken = there[~(there.isin(complete) & (BASE + " " + old["data"]).isin(complete))]
+    taken = there[~(there.isin(complete) & (old["base"] + " " + old["data"]).isin(complete))]
     return pd.concat(
         [frame for frame in (runs[~here.isin(taken)], old.loc[taken.index]) if len(frame)] or [runs]
     )
@@ -160,6 +177,7 @@ def compare(
     data = [c.key for c in spec.run_columns if (BASE, c.key) in cells and _whole(cells[BASE, c.key])]
     ranked: dict[str, dict[tuple[str, int], float]] = {}
     lines: dict[str, dict[str, Any]] = {}
+    sensitive: list[str] = []
     for row in spec.rows:
         found = {column: cells[row.key, column] for column in data if (row.key, column) in cells}
         line: dict[str, Any] = {}
@@ -170,16 +188,21 @@ def compare(
             line |= {"trials": len(points), "search": math.fsum(point.cpu_seconds or 0.0 for point in points)}
             line |= {"runs": math.fsum(cell["cpu_seconds"].sum() for cell in found.values())}
             lines[row.label] = line
-        if found and len(found) == len(data) and all(map(_whole, found.values())):
+        bad = [spec.column(c).label for c, cell in found.items() if cell["value"].isna().any()]
+        if bad and not spec.tuned_only:
+            sensitive.append(f"{row.label} ({', '.join(bad)})")
+        elif found and len(found) == len(data) and all(map(_whole, found.values())):
             sign = 1.0 if spec.metric_format.higher_is_better else -1.0
             ranked[row.label] = {
                 (column, seed): -math.inf if math.isnan(value) else sign * value
                 for column, cell in found.items()
                 for seed, value in zip(cell["seed"], cell["value"], strict=True)
             }
-    table = pd.DataFrame.from_dict(lines, orient="index")
-    lacking = [row.label for row in spec.rows if row.label not in ranked]
+    table = _with_holm(pd.DataFrame.from_dict(lines, orient="index"), spec, cells)
+    hidden = {text.partition(" (")[0] for text in sensitive}
+    lacking = [row.label for row in spec.rows if row.label not in {*ranked, *hidden}]
     said = [f"not ranked, as runs are missing: {', '.join(lacking)}."] if lacking else []
+    said += [f"sensitive, not ranked, as runs diverged: {'; '.join(sensitive)}."] if sensitive else []
     if len(ranked) < 2:
         return table, said
     ranks = ranking(pd.DataFrame(ranked))
@@ -187,11 +210,30 @@ def compare(
     return table, [_told_apart(ranks), *said]
 
 
+def _difference(cell: pd.DataFrame) -> Difference | None:
+    """The difference from the base row; None for this row itself."""
+    pairs = cell.dropna(subset="difference").set_index("seed")["difference"].to_dict()
+    is_base = (cell["row"] == cell["base"]).all()
+    return None if is_base else paired_difference(pairs, dict.fromkeys(pairs, 0.0))
+
+
+def _with_holm(table: pd.DataFrame, spec: TableSpec, cells: Mapping[Any, pd.DataFrame]) -> pd.DataFrame:
+    """With ``X holm low`` and ``X holm high`` of each data set: the intervals after Holm's correction."""
+    for column in spec.run_columns:
+        rows = [row for row in spec.rows if (row.key, column.key) in cells and row.label in table.index]
+        found = holm([_difference(cells[row.key, column.key]) for row in rows])
+        for row, interval in zip(rows, found, strict=True):
+            if interval is not None:
+                table.loc[row.label, [f"{column.label} holm {end}" for end in ("low", "high")]] = interval
+    return table
+
+
 def _cell_line(label: str, cell: pd.DataFrame, tuned: TunedCell | None) -> dict[str, Any]:
     """Mean over seeds, difference from FedAvg with its interval, and the values that were chosen."""
-    pairs = cell.dropna(subset="difference").set_index("seed")["difference"].to_dict()
-    found = paired_difference(pairs, dict.fromkeys(pairs, 0.0)) if set(cell["row"]) != {BASE} else None
+    found = _difference(cell)
     line: dict[str, Any] = {label: float(cell["value"].mean())}
+    if found is not None and cell["same"].all():
+        line[f"{label} same"] = True
     if found is not None:
         low, high = found.interval or (math.nan, math.nan)
         line |= {f"{label} difference": found.mean, f"{label} low": low, f"{label} high": high}
@@ -230,7 +272,11 @@ def _shown(label: str, line: pd.Series) -> str:
     )
     if pd.isna(value):
         return ""
+    if line.get(f"{label} same") is True:
+        return f"{value:.2f} (=)"
     interval = "" if pd.isna(low) else f" [{low:.2f}, {high:.2f}]"
+    holm_low, holm_high = (line.get(f"{label} holm {end}", math.nan) for end in ("low", "high"))
+    interval += "*" * (not pd.isna(holm_low) and (holm_low > 0 or holm_high < 0))
     return f"{value:.2f}" + ("" if pd.isna(difference) else f" ({difference:+.2f}{interval})")
 
 

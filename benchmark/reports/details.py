@@ -68,7 +68,7 @@ class Details:
 
     def add(self, results: TableResults, cells: Cells, command: str = "") -> None:
         """Add all cells of a table that have runs. ``command`` repeats all cells of a sweep."""
-        spec, baseline = results.spec, results.spec.base_row
+        spec = results.spec
         for (row, column), result in results.cells.items():
             if not result.runs:
                 continue
@@ -77,7 +77,7 @@ class Details:
                 content["average_of"] = [cell_name(spec, row, part) for part in result.column.average_of]
                 content["runs"] = [_outcome(spec, run) for run in result.runs]
             else:
-                planned = cells[row, column]
+                planned, baseline = cells[row, column], spec.base_of(result.row)
                 content["runs"] = [
                     self._run(spec, *pair) for pair in zip(planned.runs, result.runs, strict=True)
                 ]

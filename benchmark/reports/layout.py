@@ -102,7 +102,8 @@ def _caption(results: TableResults, show: Show) -> str:
     text = f"{conditions(results, f', {over}')}."
     if show == "difference":
         base = next(cell.row.label for cell in results.cells.values() if cell.base is None)
-        text += f" Other rows than {base}: difference to it, {PAIRED}"
+        own = any(row.base for row in results.spec.rows)
+        text += f" Other rows than {base}: difference to {'the row of their base' if own else 'it'}, {PAIRED}"
         if any(found.interval for cell in results.cells.values() if (found := cell.published_difference)):
             text += f" {PUBLISHED}"
     return text

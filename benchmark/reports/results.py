@@ -176,13 +176,12 @@ class TableResults:
     def cell(self, row: Row, column: Column) -> CellResult:
         return self.cells[row.key, column.key]
 
-    def against(self, base: str) -> "TableResults":
-        """With the row ``base`` as that which differences are taken from."""
-        row = self.spec.row(base)
-        cells = {
-            key: replace(cell, base=None if cell.row.key == base else self.cell(row, cell.column))
-            for key, cell in self.cells.items()
-        }
+    def against(self, base: str = "") -> "TableResults":
+        """With the row ``base`` as that which differences are taken from; if left out: each row's own."""
+        cells = {}
+        for key, cell in self.cells.items():
+            row = self.spec.row(base) if base else self.spec.base_of(cell.row)
+            cells[key] = replace(cell, base=None if cell.row.key == row.key else self.cell(row, cell.column))
         return replace(self, cells=cells)
 
     def complete(self, column: Column) -> dict[str, CellResult]:
@@ -227,7 +226,7 @@ def build_results(
         by_row = {row: cell.values for row, cell in results.complete(column).items()}
         for name, mark in rank(by_row, spec.metric_format.higher_is_better).items():
             finished[name, column.key] = replace(finished[name, column.key], mark=mark)
-    return results.against(spec.base_row.key)
+    return results.against()
 
 
 def _average(parts: Sequence[Cell]) -> Cell:
