@@ -37,6 +37,9 @@ TOGETHER = ("hcsfed",)
 """Rows without costs, which are counted for a single client: HCSFed puts its clients into clusters."""
 
 BASE = "fedavg"
+ANCHORS = ("local", "central")
+"""Rows that are no federation, and have no rank."""
+
 CELL = ["row", "data"]
 COLUMNS = ["track", "preset", *CELL, "base", "seed", "planned", "outcome", "value", "difference", "same", "cpu_seconds",
            "processor", "code", "commit", "version"]  # fmt: skip
@@ -189,6 +192,8 @@ def compare(
             line |= {"runs": math.fsum(cell["cpu_seconds"].sum() for cell in found.values())}
             lines[row.label] = line
         bad = [spec.column(c).label for c, cell in found.items() if cell["value"].isna().any()]
+        if row.key in ANCHORS:
+            continue
         if bad and not spec.tuned_only:
             sensitive.append(f"{row.label} ({', '.join(bad)})")
         elif found and len(found) == len(data) and all(map(_whole, found.values())):
@@ -200,7 +205,8 @@ def compare(
             }
     table = _with_holm(pd.DataFrame.from_dict(lines, orient="index"), spec, cells)
     hidden = {text.partition(" (")[0] for text in sensitive}
-    lacking = [row.label for row in spec.rows if row.label not in {*ranked, *hidden}]
+    wanted = [row for row in spec.rows if row.key not in ANCHORS and (row.key in tuned or not spec.tuned_only)]
+    lacking = [row.label for row in wanted if row.label not in {*ranked, *hidden}]
     said = [f"not ranked, as runs are missing: {', '.join(lacking)}."] if lacking else []
     said += [f"sensitive, not ranked, as runs diverged: {'; '.join(sensitive)}."] if sensitive else []
     if len(ranked) < 2:
