@@ -8,6 +8,7 @@ import pandas as pd
 import seaborn as sns
 
 from benchmark.papers.figures import Drawing, Request, panels
+from benchmark.papers.frozen import ANCHORS
 from benchmark.reports.collect import recorded
 from benchmark.reports.layout import PUBLISHED
 from benchmark.reports.notes import full_label
@@ -146,7 +147,7 @@ def critical_difference(request: Request) -> Drawing:
         f"methods whose mean ranks differ by less than {ranks.critical:.2f}, the critical difference (Nemenyi, 5 %)."
     ]
     if incomplete:
-        remarks.append(f"Not ranked, as runs are missing: {', '.join(incomplete)}.")
+        remarks.append(f"Not ranked, as runs are missing or diverged: {', '.join(incomplete)}.")
     data = ranks.table.rename_axis("method").reset_index()
     count = len(data)
     figure, (axis,) = panels(1, 1, width=7.0, height=1.1 + 0.24 * count)
@@ -163,15 +164,20 @@ def critical_difference(request: Request) -> Drawing:
 
 
 def _board(results: TableResults) -> tuple[pd.DataFrame, list[str]]:
-    """Values [column x seed, method], higher is better, of the rows whose runs have all ended; names of the others."""
+    """Values [column x seed, method], higher is better, of the rows that are ranked; names of the others.
+
+    As in `benchmark.papers.leaderboard`: where values were tuned, a run that diverged is worse than all others.
+    """
     ranked: dict[str, dict[tuple[str, int], float]] = {}
     incomplete = []
     sign = 1.0 if results.spec.metric_format.higher_is_better else -1.0
+    fine = (RunState.DONE, RunState.DIVERGED) if results.spec.tuned_only else (RunState.DONE,)
     for row in results.spec.rows:
+        if row.key in ANCHORS:
+            continue
         cells = [results.cell(row, column) for column in results.spec.run_columns]
         runs = {(cell.column.key, run.seed): run for cell in cells for run in cell.runs}
-        ended = all(run.outcome in (RunState.DONE, RunState.DIVERGED) for run in runs.values())
-        if ended and all(cell.runs for cell in cells):
+        if all(run.outcome in fine for run in runs.values()) and all(cell.runs for cell in cells):
             ranked[row.label] = {
                 place: -math.inf if run.value is None else sign * run.value for place, run in runs.items()
             }

@@ -22,6 +22,9 @@ COMMITTED = ROOT / "results" / "leaderboard"
 TRACKS = {"default": "leaderboard", "tuned": "leaderboard_tuned"}
 """Track -> table. The default track takes the values of conf/method and FedAvg's rate."""
 
+ANCHORS = ("local", "central")
+"""Rows that are no federation, and have no rank."""
+
 NUMBERS = ("value", "difference", "cpu_seconds")
 """Columns of ``results.csv`` that may be empty."""
 

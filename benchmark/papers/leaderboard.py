@@ -37,9 +37,6 @@ TOGETHER = ("hcsfed",)
 """Rows without costs, which are counted for a single client: HCSFed puts its clients into clusters."""
 
 BASE = "fedavg"
-ANCHORS = ("local", "central")
-"""Rows that are no federation, and have no rank."""
-
 CELL = ["row", "data"]
 COLUMNS = ["track", "preset", *CELL, "base", "seed", "planned", "outcome", "value", "difference", "same", "cpu_seconds",
            "processor", "code", "commit", "version"]  # fmt: skip
@@ -49,8 +46,8 @@ COSTS = ["time", "up", "down", "client", "server"]
 NOTES = (
     "First, for each data set: mean over seeds, and the difference from the FedAvg with the same client momentum over "
     "pairs of runs with one seed on one type of processor, with its 95 % interval by Student's t in brackets. A star: "
-    "it is still resolved after Holm's correction over the methods of the data set. Runs that diverged have no value. An "
-    "equals sign: the model has the bits of FedAvg's in every seed.",
+    "it is still resolved after Holm's correction over the methods of the data set. An equals sign: the model has the "
+    "bits of FedAvg's in every seed. Runs that diverged have no value.",
     "rank: mean over data sets of the method's rank (1 is best, ties share) by its mean over seeds, with a 95 % "
     "bootstrap interval over data sets and seeds. With default values a method of which a run diverged is not ranked; "
     "with tuned ones it comes last in that data set.",
@@ -192,7 +189,7 @@ def compare(
             line |= {"runs": math.fsum(cell["cpu_seconds"].sum() for cell in found.values())}
             lines[row.label] = line
         bad = [spec.column(c).label for c, cell in found.items() if cell["value"].isna().any()]
-        if row.key in ANCHORS:
+        if row.key in frozen.ANCHORS:
             continue
         if bad and not spec.tuned_only:
             sensitive.append(f"{row.label} ({', '.join(bad)})")
@@ -205,7 +202,11 @@ def compare(
             }
     table = _with_holm(pd.DataFrame.from_dict(lines, orient="index"), spec, cells)
     hidden = {text.partition(" (")[0] for text in sensitive}
-    wanted = [row for row in spec.rows if row.key not in ANCHORS and (row.key in tuned or not spec.tuned_only)]
+    wanted = [
+        row
+        for row in spec.rows
+        if row.key not in frozen.ANCHORS and (row.key in tuned or not spec.tuned_only)
+    ]
     lacking = [row.label for row in wanted if row.label not in {*ranked, *hidden}]
     said = [f"not ranked, as runs are missing: {', '.join(lacking)}."] if lacking else []
     said += [f"sensitive, not ranked, as runs diverged: {'; '.join(sensitive)}."] if sensitive else []

@@ -17,10 +17,9 @@ from benchmark.experiments.tuning import (
     TunedCell,
     TunedFolder,
     TunedTable,
+    drawn_trials,
     load_grid,
-    next_trials,
-    rate_at,
-    single_changes,
+    ranked,
 )
 from benchmark.paths import CONF
 from benchmark.reports.notes import tuning_lines
@@ -77,7 +76,7 @@ def test_our_grids_fit_their_methods(name: str) -> None:
     assert name in group_names("method")
     grid = load_grid(name)
     for values in grid.points:
-        plain: Any = {"method": load_group("method", name)}
+        plain: Any = {"method": load_group("method", name), "train": {"lr": None}}
         for key, value in values.items():
             *parents, last = key.split(".")
             node = reduce(dict.__getitem__, parents, plain)
@@ -178,23 +177,32 @@ def test_files_that_do_not_fit(tmp_path: Path, change: dict[str, Any], said: str
     assert f"tuned file {path}" in str(error.value)
 
 
-MU1, MU2 = "method.client.fedmr.mu1_code", "method.client.fedmr.mu2"
-
-
 def test_the_trials_of_a_method() -> None:
-    """Steps of sqrt(3) around 0.3; FedMR's grid around mu1 = 1e-2 and mu2 = 0.1, one value at a time."""
-    rates = [0.1, 0.3, 0.9]
-    assert [rate_at(0.3, step) for step in tuning.RATES] == [{"train.lr": rate} for rate in rates]
-    settings = {"method": {"client": {"fedmr": {"mu1_code": 0.01, "mu2": 0.1}}}}
-    changes = single_changes(load_grid("fedmr"), settings)
-    assert changes[:6] == [{MU1: 1e-3}, {MU2: 0.01}, {MU1: 0.1}, {MU2: 0.001}, {MU1: 1e-4}, {MU2: 1e-4}]
-    assert changes[6:] == [{MU1: 1.0}, {MU1: 1e-5}, {MU1: 10.0}]
-    assert next_trials(0.3, 2, changes)[:3] == [{"train.lr": 0.9, **change} for change in changes[:3]]
-    # Without a grid: 0.3 / 1.7321, 0.3 x 1.7321; then 0.1 and 0.9 are known, 0.3 / 9 is not.
-    for best_of_rates, further in (
-        (1, [0.173, 0.52, 0.0333]),
-        (0, [0.0577, 0.173, 0.0333]),
-        (2, [0.52, 1.56, 2.7]),
-        (None, [0.0577, 0.173, 0.0333]),
-    ):
-        assert next_trials(0.3, best_of_rates, [])[:3] == [{"train.lr": rate} for rate in further]
+    """Effective rates in steps of sqrt(3) from 0.03 / (1 - 0.9) = 0.3, both momenta, and FedMR's first parameter."""
+    rates = {(round(0.3 * 3 ** (step / 2) * (1 - m), 4), m) for step in range(-4, 5) for m in (0.0, 0.9)}
+    plain = drawn_trials(0.03, 0.9, None, 8, "table column")
+    found = {(trial["train.lr"], trial["train.momentum"]) for trial in plain}
+    assert len(found) == 8
+    assert all(any(lr == pytest.approx(rate, rel=0.01) and m == n for rate, n in rates) for lr, m in found)
+    assert {m for _, m in found} == {0.0, 0.9}
+    grid = load_grid("fedmr")
+    (name, values), *_ = grid.grid.items()
+    trials = drawn_trials(0.03, 0.9, grid, 8, "table column")
+    assert [{key: trial[key] for key in plain[0]} for trial in trials] == plain, (
+        "all rows of a column try the same"
+    )
+    assert {trial[name] for trial in trials} == set(values), "7 values in 8 trials"
+    assert (
+        trials
+        == drawn_trials(0.03, 0.9, grid, 8, "table column")
+        != drawn_trials(0.03, 0.9, grid, 8, "other")
+    )
+    # Without momentum the same effective rates: 0.3 / (1 - 0).
+    assert drawn_trials(0.3, 0.0, None, 8, "table column") == plain
+
+
+def test_the_order_of_trials() -> None:
+    """The best first, equal ones in their order, without those that failed."""
+    points = [Point(values={"train.lr": 0.1}, validation=value) for value in (0.5, None, 0.7, 0.5)]
+    assert ranked(points, higher_is_better=True) == [2, 0, 3]
+    assert ranked(points, higher_is_better=False) == [0, 3, 2]

@@ -56,9 +56,10 @@ def finish(
     final: Mapping[str, dict[str, float]] | None = None,
     made: Mapping[str, Any] | None = None,
     origin: Mapping[str, Any] | None = None,
+    model: str = "",
     **more: Any,
 ) -> Path:
-    """Write the folder of a run that has ended; where it is. ``made`` and ``origin``: what is not as usual."""
+    """Write the folder of a run that has ended; where it is. The others: what is not as usual, ``model`` its digest."""
     folder = results.run(run.key).path
     folder.mkdir(parents=True)
     records = list(records)
@@ -79,7 +80,7 @@ def finish(
         final=final_values(records, rounds),
         records_bytes=len(content),
         records_sha256=hashlib.sha256(content).hexdigest(),
-        model_sha256="",
+        model_sha256=model,
         origin={**ORIGIN, "engine": code.engine_digest(), **(origin or {})},
         made={**MADE, **(made or {})},
         **{"message": "", "seconds": 0.0} | more,
@@ -96,7 +97,7 @@ def fail(results: ResultsFolder, run: RunConfig, message: str = "why") -> None:
 def request(spec: FigureSpec, folder: Path, preset: str = "quick", seeds: int = 2, **options: Any) -> Request:
     """What a drawing gets that reads the runs in ``folder``."""
     index = RunIndex(ResultsFolder(folder).open())
-    cells = {} if spec.runs is None else plan(spec.runs, preset, range(seeds))
+    cells = {} if spec.runs is None else plan(spec.runs, preset, spec.runs.seed_range(preset, seeds))
     return Request(spec, preset, spec.settings(preset) | options, cells, index, {}, None)
 
 

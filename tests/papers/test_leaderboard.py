@@ -16,10 +16,14 @@ from benchmark.papers.leaderboard import costs
 from benchmark.papers.registry import LeaderboardOptions
 from benchmark.runs.folder import ResultsFolder
 
-ROWS, COLUMNS = ("fedavg", "fedprox", "scaffold", "moon"), ("fmnist/p10c2", "cmnist_gsc")
+ROWS = ("fedavg", "fedavg_m0", "fednova", "feddisco", "scaffold", "moon")
+COLUMNS = ("fmnist/p10c2", "cmnist_gsc")
 FMNIST, CMNIST = "FMNIST P10C2", "CMNIST GSC, worst group"
-REACHED = {"fedavg": (0.5, 0.6), "fedprox": (0.7, None), "scaffold": (0.6, 0.8), "moon": (0.9, 0.9)}
-"""Row -> what seeds 0 and 1 reach, in both columns; FedProx diverges with seed 1."""
+REACHED = {
+    "fedavg": (0.5, 0.6), "fedavg_m0": (0.4, 0.5), "fednova": (0.7, None), "feddisco": (0.5, 0.6),
+    "scaffold": (0.6, 0.8), "moon": (0.9, 0.9),
+}  # fmt: skip
+"""Row -> what its two seeds reach, in both columns; FedNova diverges with the second, FedDisco is FedAvg."""
 
 
 @pytest.fixture
@@ -34,16 +38,20 @@ def specs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, TableSpe
     return found
 
 
+SEEDS = range(2, 4)
+
+
 def carry_out(spec: TableSpec, folder: Path, rows: tuple[str, ...] = ROWS) -> None:
     """Lay down the runs of two seeds, but for one of MOON on CMNIST."""
     results = ResultsFolder(folder).open()
     how: dict[str, Any] = {"origin": {"threads": 2}, "made": {"commit": "abc", "processor": "one"}}
-    for (row, column), cell in plan(spec.cut(rows, COLUMNS), "quick", range(2)).items():
+    for (row, column), cell in plan(spec.cut(rows, COLUMNS), "quick", SEEDS).items():
         for run, value in zip(cell.runs, REACHED[row], strict=True):
             metric: Any = spec.of_column(column).metric
             done: dict[str, Any] = {"final": {"test": {metric: value}}} if value else {"state": "diverged"}
-            if (row, column, run.seed) != ("moon", "cmnist_gsc", 1):
-                finish(results, run, **done, seconds=1.5, **how)
+            model = "fedavg" if row == "feddisco" else row
+            if (row, column, run.seed) != ("moon", "cmnist_gsc", SEEDS[1]):
+                finish(results, run, **done, seconds=1.5, model=f"{model} {run.seed}", **how)
 
 
 def options(folder: Path, **changes: Any) -> LeaderboardOptions:
@@ -51,34 +59,37 @@ def options(folder: Path, **changes: Any) -> LeaderboardOptions:
 
 
 def test_differences_ranks_and_the_diagram(tmp_path: Path, specs: dict[str, TableSpec]) -> None:
-    """Means 55, 70 with one diverged, 70: SCAFFOLD 1, FedAvg 2, FedProx 3 in both columns. MOON lacks a run."""
+    """Means 55, 45, 55 and 70 in both columns. FedNova diverges with a seed, and MOON lacks a run."""
     spec = specs["leaderboard"]
     ResultsFolder(tmp_path).open()
     assert leaderboard.leaderboard(options(tmp_path)).data.empty
     carry_out(spec, tmp_path)
     table = leaderboard.leaderboard(options(tmp_path))
     data = table.data.set_index("method")
-    assert data["rank"].dropna().to_dict() == {"SCAFFOLD": 1, "FedAvg": 2, "FedProx": 3}
-    # Differences 10 and 20: mean 15, half width t(0.975, 1) x sd / sqrt(2) = 12.7062 x 7.0711 / 1.4142 = 63.53.
+    plain = "FedAvg without momentum"
+    assert data["rank"].dropna().to_dict() == {"SCAFFOLD": 1, "FedAvg": 2.5, "FedDisco": 2.5, plain: 4}
+    # SCAFFOLD minus FedAvg without momentum is 20 and 30: mean 25, half width t(0.975, 1) x sd / sqrt(2) = 12.7062 x
+    # 7.0711 / 1.4142 = 63.53. Without momentum minus with it is -10 twice, which no correction hides.
     assert data[FMNIST].to_dict() == {
-        "SCAFFOLD": "70.00 (+15.00 [-48.53, 78.53])", "FedAvg": "55.00", "FedProx": "70.00 (+20.00)",
-        "MOON": "90.00 (+35.00 [-28.53, 98.53])",
+        "SCAFFOLD": "70.00 (+25.00 [-38.53, 88.53])", "FedAvg": "55.00", "FedNova": "70.00 (+20.00)",
+        "FedDisco": "55.00 (=)", plain: "45.00 (-10.00 [-10.00, -10.00]*)", "MOON": "90.00 (+35.00 [-28.53, 98.53])",
     }  # fmt: skip
-    assert data["runs"].to_dict() == dict.fromkeys(("SCAFFOLD", "FedAvg", "FedProx"), 12) | {
-        "MOON": 9
-    }  # 1.5 s x 2
-    assert set(data["time"]) == {4}
+    assert data["runs"].to_dict() == dict.fromkeys(
+        ("SCAFFOLD", "FedAvg", "FedNova", "FedDisco", plain), 12
+    ) | {"MOON": 9}  # 1.5 s x 2
+    assert set(data["time"]) == {6}
     notes = " ".join(note.lines[0] for note in table.notes)
-    # q 2.343 of the published table, times sqrt(3 x 4 / (6 x 2)) = 1.
+    # q 2.569 of the published table, times sqrt(4 x 5 / (6 x 2)) = 1.291.
     assert (
-        "3 methods, 2 data sets" in notes and "(Nemenyi, 5 %): 2.34. It tells apart: no two methods." in notes
+        "4 methods, 2 data sets" in notes and "(Nemenyi, 5 %): 3.32. It tells apart: no two methods." in notes
     )
+    assert f"sensitive, not ranked, as runs diverged: FedNova ({FMNIST}, {CMNIST})." in notes
     assert "Track default: not ranked, as runs are missing: MOON." in notes
     figure = load_figure(FIGURE_FOLDER / "leaderboard.yaml")
     drawing = drawn(figure.model_copy(update={"rows": ROWS, "columns": COLUMNS}), tmp_path)
     (axis,) = drawing.figure.axes
-    assert [label.get_text() for label in axis.get_yticklabels()] == ["SCAFFOLD", "FedAvg", "FedProx"]
-    assert drawing.remarks[1] == "Not ranked, as runs are missing: MOON."
+    assert [label.get_text() for label in axis.get_yticklabels()] == ["SCAFFOLD", "FedAvg", "FedDisco", plain]
+    assert drawing.remarks[1] == "Not ranked, as runs are missing or diverged: FedNova, MOON."
 
 
 def test_a_version_is_stored_and_joined_by_another_method(
@@ -88,9 +99,9 @@ def test_a_version_is_stored_and_joined_by_another_method(
     carry_out(specs["leaderboard"], first)
     ranks = leaderboard.leaderboard(options(first, freeze=day)).data
     folder = first / "leaderboard"
-    assert len(pd.read_csv(folder / "results.csv")) == 15
+    assert len(pd.read_csv(folder / "results.csv")) == 23
     numbers = pd.read_csv(folder / "ranks.csv").set_index("method").loc["SCAFFOLD"]
-    assert numbers[f"{CMNIST} difference"] == 15 and round(numbers[f"{CMNIST} low"], 2) == -48.53
+    assert numbers[f"{CMNIST} difference"] == 25 and round(numbers[f"{CMNIST} low"], 2) == -38.53
     text = (folder / "commands.md").read_text()
     assert "commit: abc." in text and "processor: one AVX2." in text and "freeze=2026-01-31" in text
 
@@ -101,7 +112,7 @@ def test_a_version_is_stored_and_joined_by_another_method(
     assert joined[["method", "rank", FMNIST, CMNIST]].equals(ranks[["method", "rank", FMNIST, CMNIST]])
     rows = pd.read_csv(second / "leaderboard" / "results.csv")
     assert rows.groupby("version")["row"].unique().map(set).to_dict() == {
-        day: {"fedprox", "scaffold", "moon"}, later: {"fedavg", "moon"},
+        day: {"fedavg_m0", "fednova", "feddisco", "scaffold", "moon"}, later: {"fedavg", "moon"},
     }  # fmt: skip
     version = frozen.newest(second, "quick")
     assert version is not None and version.name == later
@@ -110,7 +121,7 @@ def test_a_version_is_stored_and_joined_by_another_method(
 def test_a_cell_without_a_fedavg_to_pair_with_does_not_replace_that_of_a_version(
     tmp_path: Path, specs: dict[str, TableSpec]
 ) -> None:
-    """SCAFFOLD alone is run elsewhere: the version keeps its cells, and so their differences (15 on CMNIST)."""
+    """SCAFFOLD alone is run elsewhere: the version keeps its cells, and so their differences (25 on CMNIST)."""
     first, second = tmp_path / "first", tmp_path / "second"
     carry_out(specs["leaderboard"], first)
     leaderboard.leaderboard(options(first, freeze="2026-01-31"))
@@ -118,7 +129,7 @@ def test_a_cell_without_a_fedavg_to_pair_with_does_not_replace_that_of_a_version
     carry_out(specs["leaderboard"], second, ("scaffold",))
     leaderboard.leaderboard(options(second, freeze="2026-02-01"))
     numbers = pd.read_csv(second / "leaderboard" / "ranks.csv").set_index("method").loc["SCAFFOLD"]
-    assert numbers[f"{CMNIST} difference"] == 15
+    assert numbers[f"{CMNIST} difference"] == 25
 
 
 def test_costs_in_model_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
