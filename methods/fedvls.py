@@ -11,7 +11,9 @@ With f the logits, p(c) the client's share of class c and O its vacant classes (
 
 q is the softmax of f over O alone, q^g that of the global model, in evaluation mode. Eq. 3 is printed with q / q^g,
 which is the negative of the divergence that the text names. A class that all samples of a mini-batch have leaves
-Eq. 5, where its logarithm is minus infinity. ``docs/fidelity.md`` describes the authors' code (``variant: reference``).
+Eq. 5, where its logarithm is minus infinity. L_logit has no lower bound: it falls with all logits of the client's
+classes, while L_cal and L_dis stay. The authors' code (``variant: reference``) weighs it by 0.005; ``docs/fidelity.md``
+says what else is different there.
 """
 
 import math
