@@ -32,7 +32,7 @@ option = $(if $(strip $(2)),$(call quote,$(1)=$(strip $(2))))
 WHICH  = $(call option,paper,$(PAPER)) $(call option,preset,$(PRESET)) $(call option,seeds,$(SEEDS))
 COMMA := ,
 # The rows of the leaderboard's tuned track: those of the four papers, and what they are compared with most.
-TUNED  = fedavg,fedprox,fedavgm,fedadam,fednova,scaffold,feddyn,feddc,moon,fedetf,balanced_sampling,fedld,fedsdc,feddiverse,fedmr
+TUNED  = fedavg,fedprox,fedavgm,fedadam,fednova,scaffold,feddyn,feddc,moon,fedetf,fedvls_code,balanced_sampling,fedld,fedsdc,feddiverse,fedmr
 BOARD  = $(call option,preset,$(PRESET)) $(HOW) $(patsubst methods=%,rows=fedavg$(COMMA)%,$(ARGS))
 HOW    = $(call option,launcher,$(LAUNCHER)) $(call option,workers,$(WORKERS))
 

@@ -12,7 +12,6 @@ The authors' code multiplies L_NTD by tau^2 (``variant: reference``), as distill
 value, both are the same. The global model is in evaluation mode.
 """
 
-import torch
 import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
@@ -20,9 +19,7 @@ from torch import Tensor
 from methods.core.contexts import Batch, ClientContext, Loss, State
 from methods.core.rules import ClientRule, VariantRule, register
 from methods.shared.precision import float32
-
-NO_CLASS = -1e30
-"""A logit whose probability is 0, and whose difference to itself is 0, not NaN."""
+from methods.shared.teacher import NO_CLASS, teacher, teacher_logits
 
 
 def not_true(logits: Tensor, y: Tensor, tau: float) -> Tensor:
@@ -41,22 +38,14 @@ class FedNTD(VariantRule, ClientRule):
     tau: float = Field(gt=0, allow_inf_nan=False)
 
     def begin(self, ctx: ClientContext) -> State:
-        """The global model or, if images are not augmented, its logits of all samples, computed once."""
-        if self.beta == 0:
-            return {}
-        model = ctx.frozen(ctx.w, ctx.buffers)
-        if ctx.augmented:
-            return {"model": model}
-        return {"logits": torch.cat([model.logits(x) for x, _ in ctx.data.batches()])}
+        """The global model, or its logits of all samples."""
+        return teacher(ctx) if self.beta else {}
 
     def loss(self, ctx: ClientContext, batch: Batch) -> Loss:
         """beta L_NTD, in float32 at least."""
         if self.beta == 0:
             return Loss(0.0)
-        if "logits" in ctx.local:
-            f_glob = ctx.local["logits"][batch.positions]
-        else:
-            f_glob = ctx.local["model"].logits(batch.x)
+        f_glob = teacher_logits(ctx, batch)
         with float32(batch.logits) as f:
             log_q, log_q_glob = (not_true(logits, batch.y, self.tau) for logits in (f, f_glob.to(f)))
             scale = self.beta * (self.tau**2 if self.variant == "reference" else 1)

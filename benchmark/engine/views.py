@@ -21,7 +21,15 @@ def client_pool(clients: ClientSide, state: FederationState, cost: Cost) -> Clie
         cost.scalars_up += sum(len(row) for row in rows)
         return np.stack(rows) if rows else np.zeros((0, 0))
 
-    return ClientPool(len(clients), clients.sizes, state.w, clients.group_counts, ask)
+    return ClientPool(
+        num_clients=len(clients),
+        rounds=clients.schedule.rounds,
+        sizes=clients.sizes,
+        layout=clients.model.layouts[None],
+        w=state.w,
+        group_counts=clients.group_counts,
+        ask=ask,
+    )
 
 
 def _probe(clients: ClientSide, state: FederationState, client: int, cost: Cost) -> ClientProbe:

@@ -244,13 +244,17 @@ class ClientPool:
     """All K clients, with n_k [K] samples, and the global model w [d]; what is asked is counted as overhead.
 
     Attributes:
+        rounds: Rounds of the run.
+        layout: Names and places of the tensors in w and in the updates.
         group_counts: N^k [K, C, A], samples by class and attribute, for measures and refusals only; None without
             attributes.
         ask: ``ask(ids, question)`` are the answers [len(ids), s] of ``question(probe)`` at each of these clients.
     """
 
     num_clients: int
+    rounds: int
     sizes: np.ndarray
+    layout: Layout
     w: Tensor
     group_counts: np.ndarray | None
     ask: Callable[[Sequence[int], Callable[[ClientProbe], np.ndarray]], np.ndarray]

@@ -8,6 +8,7 @@ from benchmark.engine import randomness
 
 PNS = {"name": "fedpns", "alpha": 2.0, "beta": 0.7}
 HCS = {"name": "hcsfed", "r": 0.1, "Hc": 2}
+HICS = {"name": "hicsfl", "T": 0.1, "lam": 10.0, "gamma0": 4.0, "M": None}
 MOMENTUM = {"optimizer": {"name": "momentum", "beta": 0.95, "lr": 0.1}}
 
 

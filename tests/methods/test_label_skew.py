@@ -1,4 +1,4 @@
-"""FedNTD, FedRS, FedLC and balanced sampling: by hand, and FedNTD against its authors' code."""
+"""FedNTD, FedRS, FedLC, FedVLS and balanced sampling: by hand, FedNTD and FedVLS against their authors' code."""
 
 import math
 from types import SimpleNamespace
@@ -17,6 +17,7 @@ from methods.core.rules import ClientRule
 from methods.fedlc import FedLC
 from methods.fedntd import FedNTD
 from methods.fedrs import FedRS
+from methods.fedvls import FedVLS
 
 LN2, LN3 = math.log(2), math.log(3)
 
@@ -114,6 +115,47 @@ def test_fedlc_with_a_small_tau_is_fedavg_if_missing_classes_have_a_floor(floor:
     )
     assert value == pytest.approx(math.log(sum(p)), abs=1e-6)
     near(gradient + torch.tensor([[1.0, 0, 0]]), [[share / sum(p) for share in p]], 1e-6)
+
+
+# FedVLS ----------------------------------------------------------------------------------------------------------
+
+
+def test_fedvls_by_hand() -> None:
+    """p = (1/2, 1/2, 0, 0), y = 0, 1. L_cal: p_y = 1/4, 1/3. L_logit: (log(2/2) + log(3/2))/2.
+
+    L_dis: q = (3/4, 1/4) against (1/2, 1/2), and equal ones: log(4/3)/4.
+    """
+    f, f_glob = torch.tensor([[0, LN3, LN3, 0], [LN2, 0, 5, 1]]), torch.tensor([[9.0, 0, 2, 2], [0, 9, 4, 0]])
+    value, gradient, ce_weight = value_and_gradient(
+        FedVLS(lam=2.0), f, torch.tensor([0, 1]), (3, 3, 0, 0), w_logits=f_glob
+    )
+    assert value == pytest.approx((math.log(12) + math.log(4 / 3) + math.log(1.5)) / 2) and ce_weight == 0.0
+    near(gradient, [[-3 / 8, 7 / 8, 1 / 4, -1 / 4], [5 / 6, -1 / 3, 0, 0]], 1e-6)
+
+
+def test_fedvls_with_one_class_alone_distils() -> None:
+    """q = (1/2, 1/2) against (3/4, 1/4). A client with all classes distils nothing."""
+    f, y = torch.tensor([[7.0, 1, 1]]), torch.tensor([0])
+    value, gradient, _ = value_and_gradient(
+        FedVLS(lam=1.0), f, y, (4, 0, 0), w_logits=torch.tensor([[0, LN3, 0]])
+    )
+    assert value == pytest.approx(0.75 * math.log(1.5) - 0.25 * LN2)
+    near(gradient, [[0, -0.25, 0.25]], 1e-7)
+    rule = FedVLS(lam=1.0, suppression=0.0)
+    value, _, _ = value_and_gradient(rule, f, y, (4, 4, 4), w_logits=-f)
+    assert value == pytest.approx(math.log(1 + 2 * math.exp(-6)))
+
+
+def test_fedvls_s_reference_is_the_authors_code() -> None:
+    """Their three losses (krumpguo/FedVLS@7d8163f), summed with lambda = 0.1, on three samples."""
+    f = torch.tensor([[1.0, 0, 2, -1], [0, 1, 3, 0.5], [0.5, -0.5, 0, 2]])
+    f_glob = torch.tensor([[0.0, 2, 1, 0], [1, 0, 2, 0.5], [2, 1, -1, 0]])
+    value, gradient, _ = value_and_gradient(
+        FedVLS(lam=0.1, variant="reference"), f, torch.tensor([0, 1, 0]), (6, 2, 0, 0), w_logits=f_glob
+    )
+    assert value == pytest.approx(0.3377425809735955, rel=1e-9)
+    theirs = [[-0.0364, 0.0369, 0.0074, -0.0074], [0.1754, -0.1749, 0.0036, -0.0036]]
+    near(gradient, [*theirs, [-0.0364, 0.0367, -0.0050, 0.0050]], 5e-5)
 
 
 # Balanced sampling -----------------------------------------------------------------------------------------------

@@ -57,6 +57,7 @@ NEUTRAL = {
     "fedntd": {"client": {"fedntd": {"beta": 0.0, "tau": 1.0}}},
     "fedrs": {"client": {"fedrs": {"alpha": 1.0}}},
     "fedlc": {"client": {"fedlc": {"tau": 0.0}}},
+    "fedvls": {"client": {"fedvls": {"lam": 0.0, "suppression": 0.0, "calibrated": False}}},
     "fedmr": {"client": {"fedmr": {"mu1": 0.0, "mu2": 0.0}}},
     "fedld_margin": {"client": {"fedld_margin": {"lam": 0.0}}},
     "fedbn without BatchNorm": {"client": {"fedbn": {}}, "prediction": {"name": "personal"}},

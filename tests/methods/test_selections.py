@@ -26,7 +26,7 @@ from federations import (
     with_rules,
 )
 from golden_cases import stored, stored_problem
-from selection_cases import HCS, MOMENTUM, PNS, Fake, rng
+from selection_cases import HCS, HICS, MOMENTUM, PNS, Fake, rng
 from torch import Tensor
 
 from benchmark.engine.federation import FederatedRun
@@ -52,6 +52,8 @@ ALL: dict[str, dict[str, Any]] = {
     "fedpns, reference": PNS | {"variant": "reference", "min_keep": 1},
     "hcsfed": HCS,
     "hcsfed, reference": HCS | {"variant": "reference"},
+    "hicsfl": HICS,
+    "hicsfl, reference": HICS | {"variant": "reference"},
     "round robin, reference": {"name": "round_robin", "variant": "reference"},
 }
 SIZES = (5, 9, 3, 7, 4)
@@ -90,11 +92,13 @@ def test_everybody_takes_part_where_kappa_is_k(name: str, sizes: tuple[int, ...]
 def test_equal_clients(name: str) -> None:
     """All losses, updates (zero) and norms are equal: nothing is divided by zero, nothing warns; kappa take part."""
     method = {"selection": ALL[name] | ({"Hc": 3} if "Hc" in ALL[name] else {}), "server": MOMENTUM}
-    model = federation(ones(2, 2, 2, 2, 2), method, one_parameter(), clients_per_round=2)
-    state, first = model.initial_state(), 5 if name.startswith("hcsfed") else 2
+    model = federation(ones(2, 2, 2, 2, 2), method, mlp(1, 1, 1), clients_per_round=2)
+    first: tuple[int, ...] = (5,) if name.startswith("hcsfed") else ()
+    first = (2, 2, 1) if name.startswith("hicsfl") else first
+    state = model.initial_state()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        for kappa in (first, 2, 2):
+        for kappa in (*first, 2, 2):
             state, report = model.run_round(state)
             assert len(report.clients) == kappa
             assert bool(torch.isfinite(state.w).all())

@@ -166,6 +166,8 @@ EXPECTED: dict[str, Any] = {
     "fedntd": FEDAVG,  # one class: no other one to distil
     "fedrs": FEDAVG,  # one class: none is missing
     "fedlc": FEDAVG,  # one class: its probability is 1
+    "fedvls": FEDAVG,  # one class: none is missing, and all samples have it
+    "fedvls_code": FEDAVG,
     "balanced_sampling": FEDAVG,  # one class: nothing to balance
     "fedproc": FEDAVG,  # one class: nothing to contrast
     "fedbn": FEDAVG,  # no normalisation
