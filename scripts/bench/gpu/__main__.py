@@ -13,12 +13,10 @@ import sys
 import time
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-ROOT = HERE.parents[2]
+HERE, ROOT = (Path(__file__).resolve().parents[up] for up in (0, 3))
 
-RUN = 'set -o pipefail; { echo "== ${*:2}"; timeout --foreground -k 45 "$1" "${@:2}"; } 2>&1 | tee -a "$0/report.txt"'
-PACK = 'set -o pipefail; [ ! -d "$0/results" ] || tar -C "$0" --remove-files -cf - results | split -b 15m - "$0/results.tar."'
-UNPACK = 'set -o pipefail; cat "$1"/results.tar.* | tar -C "$0" -xf -'
+RUN = '{ echo "== ${*:2}"; timeout --foreground -k 45 "$1" "${@:2}"; } 2>&1 | tee -a "$0/report.txt"'
+PACK = '[ ! -d "$0/results" ] || tar -C "$0" --remove-files -cf - results | split -b 15m - "$0/results.tar."'
 
 # The study's questions 8 (seven runs at once) and 9 (one after another: a checkpoint has 45 MB), seed by seed.
 TABLES = [f"name=feddiverse_cmnist_gpu seeds={seeds} workers=7" for seeds in range(1, 9)]
@@ -43,9 +41,10 @@ def commands(results: Path, dry: bool) -> list[tuple[float, str]]:
 
 def shell(script: str, *words: object) -> int:
     """Run a line of bash with these words; its exit code."""
-    path = os.pathsep.join([str(ROOT), str(HERE.parent), os.environ.get("PYTHONPATH", "")])
+    path = f"{ROOT}:{HERE.parent}:{os.environ.get('PYTHONPATH', '')}"
     variables = os.environ | {"PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
-    return subprocess.run(["bash", "-c", script, *map(str, words)], cwd=ROOT, env=variables).returncode
+    command = ["bash", "-o", "pipefail", "-c", script, *map(str, words)]
+    return subprocess.run(command, cwd=ROOT, env=variables).returncode
 
 
 def main() -> int:
@@ -60,7 +59,7 @@ def main() -> int:
     end = time.monotonic() + 60 * given.minutes - 45  # then runs save their state, and are packed
     out.mkdir(parents=True, exist_ok=True)
     codes: list[int] = []
-    if before and shell(UNPACK, out, before):
+    if before and shell('cat "$1"/results.tar.* | tar -C "$0" -xf -', out, before):
         return 2  # it says why
     for limit, words in commands(out / "results", given.dry_run)[3 if before else 0 :]:
         if (left := end - time.monotonic()) > 1:
