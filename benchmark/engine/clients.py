@@ -266,7 +266,7 @@ class ClientSide:
             )
             # A rule that rests in this round keeps its state at the client.
             kept: State = {key: value for key, value in states.items() if key not in received}
-            payloads = _finish(active, trained, kept, values)
+            payloads = _finish(work.rules, trained, kept, values)
             entry = self.placed(self._entry(kept))
             if len(self._personal_places):
                 update = update.index_fill(0, self._personal_places, 0.0)
@@ -288,12 +288,14 @@ class ClientSide:
 
         ``training`` and ``sampling`` name the random draws of dropout and augmentation, and of weighted sampling.
         """
+        rules, visit = self.trainer.recordable(active)
         return ClientWork(
             data,
-            active,
+            rules,
             order=partial(self.order or self._random_order, state.round, client),
             draw=partial(self._epoch_draw, sampling, state.round, client),
             torch_seed=randomness.torch_seed(self.seed, training, state.round, client),
+            visit=visit,
         )
 
     def _update(self, start: Tensor, head: Head | None) -> Tensor:

@@ -3,7 +3,7 @@
 import contextlib
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
 import numpy as np
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from benchmark.config.schema import TrainConfig
 from benchmark.engine.descent import Descent, descent
-from benchmark.engine.graphs import RecordedStep, Step, StepRecorder
+from benchmark.engine.graphs import Step, StepRecorder, Visit
 from benchmark.engine.randomness import rewinder, seed_torch
 from benchmark.models.flat import FlatModel
 from benchmark.transforms.augmentation import Augment
@@ -43,6 +43,7 @@ class ClientWork:
         order: ``order(phase, epoch, n)`` is the order in which the n samples are visited; both count from 0.
         draw: ``draw(phase, epoch)`` is the generator of weighted sampling.
         torch_seed: Seed of dropout and augmentation, so that neither the order nor the number of workers matters.
+        visit: What recorded steps read of the rules; None: steps are taken as usual.
     """
 
     data: Samples
@@ -50,6 +51,7 @@ class ClientWork:
     order: Callable[[int, int, int], np.ndarray]
     draw: Callable[[int, int], np.random.Generator]
     torch_seed: int
+    visit: Visit | None = None
 
     @cached_property
     def _weights(self) -> np.ndarray | None:
@@ -98,6 +100,8 @@ class LocalTrainer:
     transform: Callable[[Tensor], Tensor]
     augment: Augment | None = None
     recorder: StepRecorder | None = None
+    # The optimizers of recorded steps, by classifier: a graph writes to one place.
+    _descents: dict[str | None, Descent] = field(default_factory=dict, init=False)
 
     def run(self, work: ClientWork, phases: Sequence[Phase], lr: float) -> LoopResult:
         """Train one client from the model's present values."""
@@ -107,7 +111,7 @@ class LocalTrainer:
         repeated = 0
         for number, phase in enumerate(phases):
             self._set_mode(work.data, phase)
-            step = self._step_of(work.rules, phase, lr)
+            step = self._step_of(work, phase, lr)
             for x, y, index in self._phase_batches(work.data, phase, partial(work.visits, number)):
                 ce, again = step(x, y, index)
                 losses.append(ce)
@@ -117,23 +121,31 @@ class LocalTrainer:
         norm = self._step_norm(work, phases, lr)
         return LoopResult(len(sizes), norm, stacked, sizes, sum(sizes) + repeated, repeated)
 
-    def _step_of(self, rules: Sequence[ActiveRule], phase: Phase, lr: float) -> Step:
-        """The local step of one phase, with the optimizer's state at zero; recorded, where that can be done."""
-        if self.recorder is not None and self.model.head_key is None and not any(map(_takes_part, rules)):
-            for part in self._shared_descent.state:
-                part.zero_()
-            return self.recorder.shared(
-                (phase, lr), lambda: self.step_function((), phase, lr, self._shared_descent)
-            )
-        optimizer = descent(self.spec, self.model.w)
-        return self._recorded(self.step_function(rules, phase, lr, optimizer), rules)
+    def recordable(self, rules: Sequence[ActiveRule]) -> tuple[Sequence[ActiveRule], Visit | None]:
+        """The rules of a visit with all that their steps read at fixed places, if its steps can be recorded.
 
-    def _recorded(self, step: Step, rules: Sequence[ActiveRule]) -> Step:
-        """The step, on a GPU recorded for one visit, unless it needs the host: for draws, or between two gradients."""
-        recorder = self.recorder
-        if recorder is None or _generators(rules) or any(a.has("ascend") for a in rules):
-            return step
-        return RecordedStep(step, recorder, [active.ctx for active in rules])
+        Not if a step needs the host: for draws, or between two gradients.
+        """
+        taking = [active for active in rules if _takes_part(active)]
+        if self.recorder is None or any(active.has("ascend") for active in taking):
+            return rules, None
+        visit = self.recorder.visit([active.rule for active in taking], [active.ctx for active in taking])
+        if visit is None:
+            return rules, None
+        fixed = iter(visit.contexts)
+        return [replace(one, ctx=next(fixed)) if _takes_part(one) else one for one in rules], visit
+
+    def _step_of(self, work: ClientWork, phase: Phase, lr: float) -> Step:
+        """The local step of one phase, with the optimizer's state at zero; recorded, where that can be done."""
+        head = self.model.head_key
+        if self.recorder is None or work.visit is None:
+            return self.step_function(work.rules, phase, lr, descent(self.spec, self.model.w))
+        if head not in self._descents:
+            self._descents[head] = descent(self.spec, self.model.w)
+        for part in self._descents[head].state:
+            part.zero_()
+        make = partial(self.step_function, work.rules, phase, lr, self._descents[head])
+        return self.recorder.shared((phase, lr, head), work.visit, make)
 
     def _set_mode(self, data: Samples, phase: Phase) -> None:
         """Set the network's layers to training mode, or those of the body to evaluation mode where a phase wants it."""
@@ -143,11 +155,6 @@ class LocalTrainer:
         too_few = len(data) == 1 and self.model.has_batch_norm
         if self.spec.buffers == "frozen" or too_few:
             self.model.freeze_batch_norm()
-
-    @cached_property
-    def _shared_descent(self) -> Descent:
-        """The optimizer of the steps that all visits share. A graph writes to one place."""
-        return descent(self.spec, self.model.w)
 
     def _step_norm(self, work: ClientWork, phases: Sequence[Phase], lr: float) -> float:
         """The total weight of the gradients in the update."""

@@ -29,7 +29,7 @@ REPEATS = 5
 
 
 def settings(folder: str, data: dict[str, int], clients: int, model: str, **more: Any) -> RunConfig:
-    """One round of FedAvg on random images of ten classes; ``more`` changes it."""
+    """FedAvg on random images of ten classes, one round and one epoch; ``more`` changes it."""
     layer = {
         "dataset": {"name": "fake", "options": {"classes": 10, **data}},
         "partition": {"name": "iid", "clients": clients},
@@ -51,38 +51,45 @@ def bare_loop(config: RunConfig) -> float:
     net = net.to(device).to(memory_format=torch.channels_last)
     optimizer = torch.optim.SGD(net.parameters(), lr=train.lr, momentum=train.momentum)
     started = time.perf_counter()
-    for k, indices in enumerate(problem.clients):
-        order = randomness.generator(0, "batches", 0, k, 0).permutation(len(indices))
-        shuffled = torch.from_numpy(indices[order]).to(device)
-        x, y = problem.transform(problem.images[shuffled]), problem.labels[shuffled]
-        for images, labels in zip(x.split(train.batch_size), y.split(train.batch_size), strict=True):
-            optimizer.zero_grad(set_to_none=True)
-            with torch.autocast(device.type, torch.bfloat16, enabled=amp):
-                loss = F.cross_entropy(net(images), labels)
-            loss.backward()
-            optimizer.step()
+    for visit in range(train.rounds * (train.clients_per_round or len(problem.clients))):
+        indices = problem.clients[visit % len(problem.clients)]
+        for epoch in range(train.epochs or 1):
+            order = randomness.generator(0, "batches", 0, visit, epoch).permutation(len(indices))
+            shuffled = torch.from_numpy(indices[order]).to(device)
+            x, y = problem.transform(problem.images[shuffled]), problem.labels[shuffled]
+            for images, labels in zip(x.split(train.batch_size), y.split(train.batch_size), strict=True):
+                optimizer.zero_grad(set_to_none=True)
+                with torch.autocast(device.type, torch.bfloat16, enabled=amp):
+                    loss = F.cross_entropy(net(images), labels)
+                loss.backward()
+                optimizer.step()
     loss.item()  # waits for the device
     return time.perf_counter() - started
 
 
 def federated(config: RunConfig) -> float:
-    """Seconds of the same round in FedTables."""
+    """Seconds of the same rounds in FedTables."""
     run = build_run(config, load_data(config))
     state = run.initial_state()
     started = time.perf_counter()
-    state, _ = run.run_round(state)
+    for _ in range(config.train.rounds):
+        state, _ = run.run_round(state)
     state.w[0].item()
     return time.perf_counter() - started
 
 
-def compare(title: str, config: RunConfig) -> None:
-    """Print samples/s of both, and the median of their ratios."""
+def compare(title: str, config: RunConfig) -> tuple[float, float]:
+    """Print samples/s of both, and the median of their ratios. The median seconds of the bare loop and of FedTables."""
     torch.set_num_threads(config.runtime.threads)
-    samples = config.dataset.options["train_size"]
+    clients, train = config.partition.parameters["clients"], config.train
+    visits = train.rounds * (train.clients_per_round or clients)
+    samples = config.dataset.options["train_size"] / clients * visits * (train.epochs or 1)
     times = [(bare_loop(config), federated(config)) for _ in range(REPEATS + 1)][1:]  # the first warms up
-    bare, ours = (samples / statistics.median(values) for values in zip(*times, strict=True))
+    bare, ours = (statistics.median(values) for values in zip(*times, strict=True))
     ratio = statistics.median(a / b for a, b in times)
-    print(f"{title}: bare loop {bare:,.0f} samples/s, FedTables {ours:,.0f}, ratio {ratio:.2f}", flush=True)
+    rates = f"bare loop {samples / bare:,.0f} samples/s, FedTables {samples / ours:,.0f}"
+    print(f"{title}: {rates}, ratio {ratio:.2f}", flush=True)
+    return bare, ours
 
 
 def main(device: str = "cpu", size: str = "full") -> None:

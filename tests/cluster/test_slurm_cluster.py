@@ -149,7 +149,7 @@ def test_a_task_that_sees_no_gpu_ends_at_once(cluster: Node, here: Desk) -> None
     """The node says that it has one, and there is none; the same runs are carried out where none was asked for."""
     here.prepare(CLIENTS, rounds=1)
     output = here.table(*SLURM, "launcher.gpus_per_job=1").wait(1)
-    (script,) = here.folder.glob("results/launches/*/*.sh")
+    (script,) = here.folder.glob("results/launches/*/*_submission.sh")
     assert "#SBATCH --gpus-per-node=1" in script.read_text()
     assert "launcher.gpus_per_job: this task asked for a GPU" in output and "Traceback" not in output
     assert not here.finished()

@@ -3,15 +3,18 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import count
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+import torch
 from every_file import both_variants
-from federations import class_run, run, same, with_rules
+from federations import class_run, reported, run, same, with_rules
 from torch import Tensor
 
 from benchmark.engine.graphs import MOST_KEPT, USUAL_STEPS, Step, StepRecorder
-from methods.core.contexts import Batch, ClientContext, Loss, Message
+from methods.core.contexts import Batch, ClientContext, Loss, Message, State, Trained
 from methods.core.method import Method, build
 from methods.core.rules import ClientRule
 
@@ -23,17 +26,25 @@ class Again(StepRecorder):
     """``sizes`` are the sizes of the recorded batches."""
 
     def __init__(self) -> None:
-        self.kept, self.sizes = {}, []
+        super().__init__(torch.device("cpu"))
+        self.sizes: list[int] = []
 
     @contextmanager
     def in_order(self) -> Iterator[None]:
         yield
 
     def record(self, step: Step, batch: Sequence[Tensor]) -> Any:
-        x, y, _ = batch
-        self.sizes.append(len(x))
-        place = x.new_empty(y.shape[:-1])
-        return SimpleNamespace(replay=lambda: place.copy_(step(*batch)[0])), place
+        self.sizes.append(len(batch[0]))
+        place, times = (
+            step(*batch)[0],
+            count(),
+        )  # where a GPU computes nothing, so that the first replay is done
+
+        def replay() -> None:
+            if next(times):
+                place.copy_(step(*batch)[0])
+
+        return SimpleNamespace(replay=replay), place
 
 
 def recorded(method: Method | dict[str, Any], **options: Any) -> Again:
@@ -51,9 +62,21 @@ def test_methods(name: str, settings: dict[str, Any]) -> None:
     assert bool(recorded(method, momentum=0.5, epochs=4, rounds=2).sizes) == (name not in NOT_RECORDED)
 
 
-def test_without_rules_all_visits_share_a_step() -> None:
-    """Batches of 4, and the last ones of 9, 5, 12 and 7 samples: 1, 1, none and 3; three rounds of two epochs."""
-    assert recorded({}, momentum=0.5).sizes == [4, 1, 3]
+@pytest.mark.parametrize(
+    ("client", "sizes"),
+    [
+        ({}, [4, 1, 3]),
+        ({"fedprox": {"mu": 0.1}}, [4, 1, 3]),
+        ({"scaffold": {}}, [4, 1, 4, 1, 3]),  # a client's first visit has no c_k; later ones have
+        ({"fedproc": {}}, [4, 1, 4, 1, 4, 1]),  # the loss depends on the round
+    ],
+)
+def test_visits_share_a_step(client: dict[str, Any], sizes: list[int]) -> None:
+    """Three rounds of two epochs in batches of 4; the last ones of 9, 5, 12 and 7 samples are 1, 1, none and 3.
+
+    A size is recorded when it comes for the third time.
+    """
+    assert recorded({"client": client}, momentum=0.5).sizes == sizes
 
 
 def test_another_rate_is_another_step() -> None:
@@ -67,6 +90,43 @@ def test_another_rate_is_another_step() -> None:
     assert recorder.sizes.count(4) == MOST_KEPT + 2
 
 
+class Weighted(ClientRule):
+    """The loss is multiplied by the client's number."""
+
+    def loss(self, ctx: ClientContext, batch: Batch) -> Loss:
+        return Loss(0.0, ce_weight=1.0 + ctx.client)
+
+
+class OnDevice(ClientRule):
+    """The loss of a step is multiplied by its number, a tensor, which the client keeps in the end."""
+
+    def begin(self, ctx: ClientContext) -> Message:
+        return {"t": ctx.state["t"].clone() if ctx.state else torch.zeros((), dtype=torch.float64)}
+
+    def loss(self, ctx: ClientContext, batch: Batch) -> Loss:
+        ctx.local["t"].add_(1)
+        return Loss(0.0, ce_weight=ctx.local["t"].clone())
+
+    def finish(self, ctx: ClientContext, trained: Trained) -> tuple[State, State]:
+        return {"t": ctx.local["t"]}, {}
+
+
+def test_what_a_step_reads_and_writes() -> None:
+    """No client takes another one's step; two take two steps with 4 samples in each round, too few to record one."""
+    assert recorded(with_rules(Weighted()), lr=0.01).sizes.count(4) == 3 * 2
+    assert recorded(with_rules(OnDevice()), lr=0.01).sizes == [4, 1, 4, 1, 3]
+
+
+def test_a_model_that_counts_samples_is_not_recorded() -> None:
+    """MOON passes augmented images through two models, which is part of the cost."""
+    costs = []
+    for recorder in (None, Again()):
+        federation = class_run({"client": {"moon": {"mu": 1.0, "T": 0.5}}}, augment=lambda x: x)
+        federation.clients.trainer.recorder = recorder
+        costs.append([report.cost for report in reported(federation)[1]])
+    assert costs[0] == costs[1] and costs[0][-1].forward > 0
+
+
 class Counter(ClientRule):
     """The loss of a step is multiplied by its number."""
 
@@ -78,6 +138,14 @@ class Counter(ClientRule):
         return Loss(0.0, ce_weight=ctx.local["t"])
 
 
-def test_a_step_that_counts_is_not_recorded() -> None:
+class Teacher(ClientRule):
+    """Passes every batch through the model that the client was sent, which is counted."""
+
+    def loss(self, ctx: ClientContext, batch: Batch) -> Loss:
+        return Loss((ctx.frozen(ctx.w, ctx.buffers).features(batch.x) - batch.z).square().mean())
+
+
+@pytest.mark.parametrize("rule", [Counter(), Teacher()], ids=["counts", "asks"])
+def test_a_step_that_uses_the_host_is_not_recorded(rule: ClientRule) -> None:
     assert USUAL_STEPS < 6, "a client with 12 samples takes 6 steps"
-    assert recorded(with_rules(Counter())).sizes == []
+    assert recorded(with_rules(rule)).sizes == []
