@@ -24,7 +24,7 @@ from benchmark.cli import COMMANDS
 from benchmark.cli.options import accepts
 from benchmark.config.compose import group_names, load_group
 from benchmark.config.schema import IDENTITY, RunConfig, declared_settings
-from benchmark.experiments import figures, spec, tuning
+from benchmark.experiments import figures, parts, spec, tuning
 from benchmark.experiments.metrics import METRICS
 from benchmark.launch.settings import LocalSettings, SlurmSettings
 from benchmark.models.networks import networks
@@ -90,7 +90,7 @@ def configuration() -> str:
         "launcher=slurm": settings(SlurmSettings, prefix="launcher."),
         "tracking=wandb": settings(TrackingSettings, prefix="tracking."),
         "Files in conf/table": settings(spec.TableSpec),
-        "Rows, columns and overrides of a table": settings(spec.Row, spec.Column, spec.Override),
+        "Rows, columns and overrides of a table": settings(parts.Row, parts.Column, parts.Override),
         "Files in conf/figure": settings(figures.FigureSpec),
         "Files in conf/tune": settings(tuning.SearchGrid),
     }

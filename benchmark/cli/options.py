@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from benchmark.config.files import load_yaml
 from benchmark.errors import ConfigError, nearest, shorten, wrong
-from benchmark.experiments.spec import SETTINGS
+from benchmark.experiments.parts import SETTINGS
 
 
 def accepts(part: Mapping[str, Any]) -> str:

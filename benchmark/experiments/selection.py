@@ -13,9 +13,10 @@ from benchmark.config.compose import load_group
 from benchmark.config.files import FileModel
 from benchmark.config.schema import PathsConfig, RuntimeConfig, declared
 from benchmark.errors import ConfigError, validate, wrong
+from benchmark.experiments.parts import Column, Override, Row, WithSettings
 from benchmark.experiments.patterns import fits, matching
 from benchmark.experiments.plan import Cells, PlannedCell, plan
-from benchmark.experiments.spec import Column, Override, Row, TableSpec, WithSettings
+from benchmark.experiments.spec import TableSpec
 from benchmark.experiments.tables import NoTable, find_specs, spec_called, with_named
 from benchmark.experiments.tuning import TunedFolder
 from benchmark.runs.listing import as_text

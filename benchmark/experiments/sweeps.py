@@ -10,8 +10,9 @@ from typing import Any
 from benchmark.config.compose import configured, resolve
 from benchmark.config.schema import RunConfig
 from benchmark.errors import ConfigError, UserError
+from benchmark.experiments.parts import Column, Row
 from benchmark.experiments.plan import Cells, PlannedCell
-from benchmark.experiments.spec import Column, Row, TableSpec
+from benchmark.experiments.spec import TableSpec
 from benchmark.runs.listing import as_text
 
 COLUMN = "result"

@@ -10,8 +10,9 @@ from benchmark.config.compose import group_names, load_group
 from benchmark.config.files import read_yaml
 from benchmark.config.merge import merge
 from benchmark.errors import ConfigError, usable, validate, wrong
+from benchmark.experiments.parts import Row
 from benchmark.experiments.patterns import fits
-from benchmark.experiments.spec import Row, TableSpec
+from benchmark.experiments.spec import TableSpec
 from benchmark.paths import conf_file, conf_files
 
 

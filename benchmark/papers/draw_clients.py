@@ -16,8 +16,9 @@ from matplotlib.ticker import MaxNLocator
 
 from benchmark.config.schema import RunConfig
 from benchmark.errors import wrong
+from benchmark.experiments.parts import Column
 from benchmark.experiments.plan import plan
-from benchmark.experiments.spec import Column, TableSpec
+from benchmark.experiments.spec import TableSpec
 from benchmark.experiments.tables import spec_called
 from benchmark.heterogeneity import class_counts, six_metrics, triplets
 from benchmark.papers.figures import Drawing, Request, panels

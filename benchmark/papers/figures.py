@@ -15,8 +15,9 @@ from matplotlib.figure import Figure
 from benchmark.config.schema import RunConfig
 from benchmark.errors import ConfigError, NothingToDraw, wrong
 from benchmark.experiments.figures import FigureSpec
+from benchmark.experiments.parts import Column, Row
 from benchmark.experiments.plan import Cells
-from benchmark.experiments.spec import Column, Row, TableSpec
+from benchmark.experiments.spec import TableSpec
 from benchmark.reports import notes, pictures
 from benchmark.reports.collect import collect
 from benchmark.reports.render.csv import to_csv

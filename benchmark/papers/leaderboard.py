@@ -177,7 +177,7 @@ def compare(
     data = [c.key for c in spec.run_columns if (BASE, c.key) in cells and _whole(cells[BASE, c.key])]
     ranked: dict[str, dict[tuple[str, int], float]] = {}
     lines: dict[str, dict[str, Any]] = {}
-    sensitive: list[str] = []
+    sensitive, lacking = list[str](), list[str]()
     for row in spec.rows:
         found = {column: cells[row.key, column] for column in data if (row.key, column) in cells}
         line: dict[str, Any] = {}
@@ -188,26 +188,16 @@ def compare(
             line |= {"trials": len(points), "search": math.fsum(point.cpu_seconds or 0.0 for point in points)}
             line |= {"runs": math.fsum(cell["cpu_seconds"].sum() for cell in found.values())}
             lines[row.label] = line
-        bad = [spec.column(c).label for c, cell in found.items() if cell["value"].isna().any()]
-        if row.key in frozen.ANCHORS:
+        if row.key in frozen.ANCHORS or (spec.tuned_only and row.key not in tuned):
             continue
+        bad = [spec.column(c).label for c, cell in found.items() if cell["value"].isna().any()]
         if bad and not spec.tuned_only:
             sensitive.append(f"{row.label} ({', '.join(bad)})")
         elif found and len(found) == len(data) and all(map(_whole, found.values())):
-            sign = 1.0 if spec.metric_format.higher_is_better else -1.0
-            ranked[row.label] = {
-                (column, seed): -math.inf if math.isnan(value) else sign * value
-                for column, cell in found.items()
-                for seed, value in zip(cell["seed"], cell["value"], strict=True)
-            }
+            ranked[row.label] = _ranked(spec, found)
+        else:
+            lacking.append(row.label)
     table = _with_holm(pd.DataFrame.from_dict(lines, orient="index"), spec, cells)
-    hidden = {text.partition(" (")[0] for text in sensitive}
-    wanted = [
-        row
-        for row in spec.rows
-        if row.key not in frozen.ANCHORS and (row.key in tuned or not spec.tuned_only)
-    ]
-    lacking = [row.label for row in wanted if row.label not in {*ranked, *hidden}]
     said = [f"not ranked, as runs are missing: {', '.join(lacking)}."] if lacking else []
     said += [f"sensitive, not ranked, as runs diverged: {'; '.join(sensitive)}."] if sensitive else []
     if len(ranked) < 2:
@@ -215,6 +205,16 @@ def compare(
     ranks = ranking(pd.DataFrame(ranked))
     table = ranks.table.join(table, how="outer").sort_values("rank", kind="stable")
     return table, [_told_apart(ranks), *said]
+
+
+def _ranked(spec: TableSpec, found: Mapping[str, pd.DataFrame]) -> dict[tuple[str, int], float]:
+    """(data, seed) -> value, higher is better; a run that diverged is worse than all others."""
+    sign = 1.0 if spec.metric_format.higher_is_better else -1.0
+    return {
+        (column, seed): -math.inf if math.isnan(value) else sign * value
+        for column, cell in found.items()
+        for seed, value in zip(cell["seed"], cell["value"], strict=True)
+    }
 
 
 def _difference(cell: pd.DataFrame) -> Difference | None:

@@ -5,7 +5,8 @@ from itertools import groupby
 import pandas as pd
 
 from benchmark.experiments.metrics import Show
-from benchmark.experiments.spec import Column, TableSpec
+from benchmark.experiments.parts import Column
+from benchmark.experiments.spec import TableSpec
 from benchmark.reports.notes import notes_of
 from benchmark.reports.published import Published
 from benchmark.reports.results import CellResult, TableResults

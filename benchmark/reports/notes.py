@@ -5,8 +5,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
+from benchmark.experiments.parts import Column
 from benchmark.experiments.plan import TunedValues
-from benchmark.experiments.spec import Column, TableSpec
+from benchmark.experiments.spec import TableSpec
 from benchmark.reports.results import CellResult, TableResults, gathered
 from benchmark.reports.statistics import ALPHA
 from benchmark.reports.tables import Note

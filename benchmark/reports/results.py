@@ -10,8 +10,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
+from benchmark.experiments.parts import Column, Row
 from benchmark.experiments.plan import TunedValues
-from benchmark.experiments.spec import Column, Row, TableSpec
+from benchmark.experiments.spec import TableSpec
 from benchmark.reports.published import Published, published_cells
 from benchmark.reports.statistics import (
     Difference,

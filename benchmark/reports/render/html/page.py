@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from benchmark.experiments.spec import Row
+from benchmark.experiments.parts import Row
 from benchmark.reports.details import cell_name
 from benchmark.reports.notes import full_label
 from benchmark.reports.results import NOT_REACHED, CellResult, TableResults
