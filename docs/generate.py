@@ -95,12 +95,12 @@ def configuration() -> str:
         "Files in conf/tune": settings(tuning.SearchGrid),
     }
     text = f"Runs that differ in {', '.join(IDENTITY)} or seed are others. The other keys change no result."
-    parts = [
+    sections_of = [
         part
         for title, lines in sections.items()
         for part in (f"## {title}", table(("key", "values", "default", "meaning"), lines))
     ]
-    return page("# Configuration", text, *parts)
+    return page("# Configuration", text, *sections_of)
 
 
 def choices() -> str:
