@@ -28,7 +28,14 @@ from benchmark.paths import require_usable
 
 require_usable()  # before the packages below are imported, which must be ours
 
-from benchmark.commands.export import ExportOptions, WandbOptions, export_weights, send_runs
+from benchmark.commands.export import (
+    ArchiveOptions,
+    ExportOptions,
+    WandbOptions,
+    archive_runs,
+    export_weights,
+    send_runs,
+)
 from benchmark.commands.figures import FigureOptions, make_figures
 from benchmark.commands.launching import run_missing, tracker
 from benchmark.commands.options import LaunchOptions, checked
@@ -46,6 +53,7 @@ from benchmark.experiments.plan import PlannedCell, check_run
 from benchmark.experiments.selection import ShowOptions, TableQuery, find_cell
 from benchmark.experiments.sweeps import Sweep
 from benchmark.launch.launch import run_here
+from benchmark.runs.archive import Imported, import_archive
 from benchmark.runs.folder import ResultsFolder
 from benchmark.runs.index import RunIndex
 from benchmark.runs.listing import Run, as_text, find_runs, listed
@@ -57,8 +65,9 @@ if TYPE_CHECKING:
     from benchmark.runs.execute import Progress
 
 __all__ = [
-    "Files", "Run", "RunFailed", "Runs", "Table", "Tables", "UserError", "data", "export", "export_wandb", "figure",
-    "plan", "report", "run", "runs", "show", "status", "sweep", "table", "tune",
+    "Files", "Imported", "Run", "RunFailed", "Runs", "Table", "Tables", "UserError", "data", "export", "export_archive",
+    "export_wandb", "figure", "import_runs", "plan", "report", "run", "runs", "show", "status", "sweep", "table",
+    "tune",
 ]  # fmt: skip
 
 Options = Mapping[str, Any] | None
@@ -267,14 +276,8 @@ def runs(results: str | Path = "results", **where: Any) -> Runs:
 
     A value is a text with patterns as of the command (``method="fed*"``), or a list of values.
     """
-    folder = ResultsFolder(Path(results)).existing()
-    conditions = {}
-    for key, value in flat(where):
-        plain = _plain(value)
-        values = plain if isinstance(plain, list) else [plain]
-        conditions[key] = ",".join(one if isinstance(one, str) else as_text(one) for one in values)
-    index = RunIndex(folder)
-    return Runs(find_runs(index, conditions), Path(results), problems=tuple(index.problems.values()))
+    index = RunIndex(ResultsFolder(Path(results)).existing())
+    return Runs(find_runs(index, _conditions(where)), Path(results), problems=tuple(index.problems.values()))
 
 
 def show(
@@ -316,6 +319,29 @@ def export(run: str, name: str, *, out: str | Path | None = None, results: str |
     return export_weights(checked(ExportOptions, locals()))
 
 
+def export_archive(
+    by: str, *, out: str | Path | None = None, results: str | Path = "results", **where: Any,
+) -> tuple[Path, Runs]:  # fmt: skip
+    """Write finished runs as one file, which other results folders import; the file, and the runs.
+
+    Args:
+        by: Who ran them: at most 40 letters, digits, - and _.
+        out: The file; None: ``<by>.zip``.
+        results: The results folder. Runs that were imported into it are left out.
+        where: As of `runs`.
+    """
+    options = checked(ArchiveOptions, {"by": by, "out": out, "results": results})
+    return archive_runs(options, _conditions(where))
+
+
+def import_runs(file: str | Path, *, results: str | Path = "results") -> Imported:
+    """Put the runs of an archive beside those of a results folder, after all of them were checked.
+
+    Tables count them as done, unless the folder has the same run. No launch changes or repeats them.
+    """
+    return import_archive(Path(file), ResultsFolder(Path(results)).open())
+
+
 def export_wandb(
     *, results: str | Path = "results", tracking: str | None = None, tracking_settings: Options = None,
 ) -> tuple[int, bool]:  # fmt: skip
@@ -334,6 +360,16 @@ def _made(code: int, made: Made) -> Made:
 def _settings(given: Mapping[str, Any] | None, groups: Mapping[str, Any]) -> dict[str, Any]:
     """Settings by their dotted keys."""
     return {key: _plain(value) for key, value in {**(given or {}), **dict(flat(groups))}.items()}
+
+
+def _conditions(where: Mapping[str, Any]) -> dict[str, str]:
+    """Conditions on runs as the words of a command."""
+    conditions = {}
+    for key, value in flat(where):
+        plain = _plain(value)
+        values = plain if isinstance(plain, list) else [plain]
+        conditions[key] = ",".join(one if isinstance(one, str) else as_text(one) for one in values)
+    return conditions
 
 
 def _plain(value: Any) -> Any:

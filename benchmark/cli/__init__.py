@@ -37,7 +37,7 @@ GROUPS = {
         "runs": Command(
             "the runs of a results folder by any setting: method=fed* train.lr=0.1 state=failed",
             "look:runs",
-            "[KEY=VALUE ...] [--delete] [--purge]",
+            "[KEY=VALUE ...] [--delete] [--purge] | import=FILE",
         ),
         "show": Command("the layers of settings of a cell of a table, and what they come to", "look:show"),
         "list": Command(
@@ -53,9 +53,9 @@ GROUPS = {
             "list|prepare|check|partition [key=value ...]",
         ),
         "export": Command(
-            "the trained body of a run, as a file that other runs start from; or runs to W&B",
+            "the body of a run, which other runs start from; finished runs as an archive, or to W&B",
             "look:export",
-            "RUN name=NAME | wandb",
+            "RUN name=NAME | archive by=NAME [KEY=VALUE ...] | wandb",
         ),
     },
 }

@@ -3,16 +3,17 @@
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
 
 import yaml
-from pydantic import Field
+from pydantic import BaseModel, Field
 from rich.table import Table as TextTable
 from rich.text import Text
 
 from benchmark import api
 from benchmark.cli.options import parse, words_of
-from benchmark.commands.export import ExportOptions, WandbOptions
+from benchmark.commands.export import ArchiveOptions, ExportOptions, WandbOptions
 from benchmark.commands.launching import in_words
 from benchmark.commands.options import checked
 from benchmark.commands.planning import Needs, PlanOptions
@@ -164,27 +165,31 @@ class RunsOptions(ResultsOptions):
         False,
         description="free the disk space of runs that were moved away, and of snapshots that no run names",
     )
+    import_: Path | None = Field(
+        None,
+        title="FILE",
+        description="put the runs of an archive (export archive) beside those of the folder",
+    )
 
 
 def runs(argv: Sequence[str]) -> int:
-    """List the runs that fit ``KEY=VALUE`` words, and with --delete move them away; exit code 0."""
-    ours = words_of(RunsOptions)
-    rest = [word for word in argv if word.partition("=")[0] not in ours and not word.startswith("-")]
-    options = checked(RunsOptions, parse([w for w in argv if w not in rest], "runs", RunsOptions))
-    where: dict[str, str] = {}
-    for word in rest:
-        key, equals, value = word.partition("=")
-        if not equals or key in where:
-            problem = "is given twice" if equals else "has no value"
-            raise ConfigError(f"runs: {key} {problem}; expected KEY=VALUE, or KEY=VALUE,PATTERN*,...")
-        where[key] = value
+    """List the runs that fit ``KEY=VALUE`` words, and with --delete move them away; exit code 0.
+
+    With import=FILE put the runs of an archive beside them.
+    """
+    given, where = _with_conditions(argv, "runs", RunsOptions)
+    options = checked(RunsOptions, given)
+    if options.import_ is not None:
+        if where or given.keys() - {"import_", "results"}:
+            raise ConfigError(wrong("runs", " ".join(argv), "no word but results=FOLDER beside import=FILE"))
+        print(printable(str(api.import_runs(options.import_, results=options.results))))
+        return 0
     found = api.runs(options.results, **where)
-    if options.delete and not rest:
+    if options.delete and not where:
         raise ConfigError("runs: --delete needs a condition: state=failed, say, or method=fedavg.")
     if found or options.format == "csv":
         _print_runs(found, options)
-    for problem in found.problems:
-        print(f"warning: left out: {problem}", file=sys.stderr)
+    _warn(found)
     if options.delete:
         _delete(found, options)
     elif options.format == "table":
@@ -194,6 +199,27 @@ def runs(argv: Sequence[str]) -> int:
     return 0
 
 
+def _with_conditions(
+    argv: Sequence[str], command: str, kind: type[BaseModel]
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """The options of a command, and the conditions on runs among its words."""
+    ours = words_of(kind)
+    rest = [word for word in argv if word.partition("=")[0] not in ours and not word.startswith("-")]
+    where: dict[str, str] = {}
+    for word in rest:
+        key, equals, value = word.partition("=")
+        if not equals or key in where:
+            problem = "is given twice" if equals else "has no value"
+            raise ConfigError(f"{command}: {key} {problem}; expected KEY=VALUE, or KEY=VALUE,PATTERN*,...")
+        where[key] = value
+    return parse([word for word in argv if word not in rest], command, kind), where
+
+
+def _warn(found: api.Runs) -> None:
+    for problem in found.problems:
+        print(f"warning: left out: {problem}", file=sys.stderr)
+
+
 def _print_runs(found: api.Runs, options: RunsOptions) -> None:
     """All columns that were asked for as CSV, or a table with a line for each run, cut at the width of the terminal."""
     from benchmark.reports.runs import run_frame
@@ -201,12 +227,12 @@ def _print_runs(found: api.Runs, options: RunsOptions) -> None:
     runs, csv, settings = found.runs, options.format == "csv", list[str]()
     if options.columns is not None:
         keys = dict.fromkeys(key for run in runs for key in run.settings)
-        frame = run_frame(runs, found.results, list(keys))
+        frame = run_frame(runs, list(keys))
         frame = frame[matching(list(frame), options.columns, "columns", "the runs' columns")]
     elif csv:
         frame = found.frame()
     else:
-        frame = run_frame(runs, found.results, settings := telling(runs))
+        frame = run_frame(runs, settings := telling(runs))
         ended = [name for name in ("state", "round", *METRICS, "seconds") if name in frame]
         frame = frame[[*settings, *ended]]
     if csv:
@@ -220,7 +246,8 @@ def _print_runs(found: api.Runs, options: RunsOptions) -> None:
         frame = frame.drop(
             columns=settings.pop()
         )  # so that the line ends with the run's name, or a part of it
-    lines = zip(text.splitlines(), ["run", *(run.key for run in runs)], strict=True)
+    names = (f"{run.key} (run by {run.files.by})" if run.files.by else run.key for run in runs)
+    lines = zip(text.splitlines(), ["run", *names], strict=True)
     text = "\n".join("  ".join(line) for line in lines)
     console.print(Text(text), no_wrap=True, overflow="ellipsis")
 
@@ -228,6 +255,9 @@ def _print_runs(found: api.Runs, options: RunsOptions) -> None:
 def _delete(found: api.Runs, options: RunsOptions) -> None:
     moved = 0
     for run in found:
+        if run.files.by:
+            print(f"left: {run.key}: imported. Remove {run.folder} if it shall not count", file=sys.stderr)
+            continue
         if run.files.is_held:
             print(f"left: {run.key}: a process works on it", file=sys.stderr)
             continue
@@ -328,11 +358,17 @@ def _text(describe: Callable[[], str]) -> str:
 
 
 def export(argv: Sequence[str]) -> int:
-    """Write the body of a run, or send runs to W&B; exit code 0, or 1 if W&B cannot be used."""
+    """Write the body of a run or an archive, or send runs to W&B; exit code 0, or 1 if W&B cannot be used."""
     if argv[:1] == ["wandb"]:
         sent, failed = api.export_wandb(**parse(argv[1:], "export wandb", WandbOptions))
         print(f"{sent} runs sent")
         return int(failed)
+    if argv[:1] == ["archive"]:
+        options, where = _with_conditions(argv[1:], "export archive", ArchiveOptions)
+        path, found = api.export_archive(**{"by": "", **options}, **where)
+        _warn(found)
+        print(f"{path}\n{len(found)} runs, which runs import={path.name} reads")
+        return 0
     names = [word for word in argv if "=" not in word and not word.startswith("-")]
     given = parse([word for word in argv if word not in names], "export RUN", ExportOptions)
     if len(names) != 1:

@@ -43,7 +43,8 @@ def words_of(kind: type[BaseModel]) -> dict[str, tuple[str, str]]:
             key = f"{name.removesuffix('_settings').replace('_', '.')}.KEY"
             words[key] = name, f"{key}={values}"
         else:
-            words[name] = name, f"{name}={values}"
+            word = name.removesuffix("_")  # after a keyword of Python
+            words[word] = name, f"{word}={values}"
     return words
 
 

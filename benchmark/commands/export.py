@@ -1,4 +1,4 @@
-"""The trained body of a run as a file that other runs start from, or finished runs to W&B."""
+"""The trained body of a run as a file that other runs start from; finished runs as an archive, or to W&B."""
 
 import hashlib
 import io
@@ -9,12 +9,17 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from benchmark.commands.options import TrackingOptions, tracking_settings
+from benchmark.commands.results import Runs
 from benchmark.config.compose import resolve
 from benchmark.config.files import read_yaml
 from benchmark.errors import ConfigError, nearest, wrong
 from benchmark.experiments.selection import ResultsOptions
+from benchmark.runs.archive import By, write_archive
 from benchmark.runs.files import write_with_folder
 from benchmark.runs.folder import ResultsFolder
+from benchmark.runs.index import RunIndex
+from benchmark.runs.listing import find_runs
+from benchmark.runs.status import RunState
 from benchmark.tracking import Wandb
 
 if TYPE_CHECKING:
@@ -34,6 +39,13 @@ class ExportOptions(ResultsOptions):
     run: str = Field("", exclude=True)
     name: str = Field("", description="first part of the file's name; the digest of its content follows")
     out: Path | None = Field(None, description="folder of the file; if left out: the folder of all weights")
+
+
+class ArchiveOptions(ResultsOptions):
+    """Who ran the runs, and the file."""
+
+    by: By = Field("", title="NAME", description="who ran them: at most 40 letters, digits, - and _")
+    out: Path | None = Field(None, title="FILE", description="the archive; if left out: NAME.zip")
 
 
 class WandbOptions(TrackingOptions, ResultsOptions):
@@ -82,6 +94,24 @@ def run_called(results: ResultsFolder, text: str) -> str:
         raise ConfigError(f"export: no run in {results.root}/runs is called {text!r}.{nearest(name, there)}")
     listed = "\n  ".join([*matches[:MATCHES], *["..."] * (len(matches) > MATCHES)])
     raise ConfigError(f"export: {text!r} fits {len(matches)} runs; name one:\n  {listed}")
+
+
+def archive_runs(options: ArchiveOptions, where: Mapping[str, str]) -> tuple[Path, Runs]:
+    """Write the finished runs of this folder that fit ``where``; the file, and the runs.
+
+    Left out is what was imported, and what the next launch carries out again.
+    """
+    index = RunIndex(ResultsFolder(options.results).existing())
+    ended = (RunState.DONE, RunState.DIVERGED)
+    runs = [run for run in find_runs(index, where) if run.state in ended and not run.files.by]
+    if not runs:
+        words = " ".join(f"{key}={value}" for key, value in where.items())
+        raise ConfigError(
+            wrong("export archive", words, "conditions that a finished run of this folder fits")
+        )
+    path = options.out or Path(f"{options.by}.zip")
+    write_archive(path, {run.key: run.files for run in runs}, options.by)
+    return path, Runs(runs, options.results, problems=tuple(index.problems.values()))
 
 
 def send_runs(options: WandbOptions) -> tuple[int, bool]:

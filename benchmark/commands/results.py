@@ -65,7 +65,7 @@ class Runs(Sequence[Run]):
         """One row for each run: the settings that differ, state, last round, final metrics, seconds, folder."""
         from benchmark.reports.runs import run_frame
 
-        return run_frame(self.runs, self.results)
+        return run_frame(self.runs)
 
 
 @dataclass(frozen=True)

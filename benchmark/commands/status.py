@@ -46,8 +46,8 @@ def states_of(query: TableQuery) -> States:
     results = ResultsFolder(query.results, query.stale).existing()
     plans = plans_of(query)
     planned = unique_runs([cells for _, cells in plans])
-    others = [] if query.selects else sorted(set(results.run_keys()) - planned.keys())
     index = RunIndex(results)
+    others = [] if query.selects else sorted(set(index.keys()) - planned.keys())
     index.refresh([*planned, *others])
     states = {key: index.state(key) for key in [*planned, *others]}
     tables, gaps, failed = {}, {}, {}

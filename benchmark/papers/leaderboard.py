@@ -115,7 +115,7 @@ def runs_of(track: str, results: TableResults, index: RunIndex) -> pd.DataFrame:
         processors = {run.seed: run.processor for run in base.runs}
         models = {run.seed: _model(run, index) for run in base.runs}
         for run in cell.runs:
-            result = index.result(run.run.removeprefix("runs/")) if run.run else None
+            result = index.result(run.key) if run.run else None
             if result is None or run.outcome not in (RunState.DONE, RunState.DIVERGED):
                 continue
             value = cell.values.get(run.seed)
@@ -135,7 +135,7 @@ def runs_of(track: str, results: TableResults, index: RunIndex) -> pd.DataFrame:
 
 def _model(run: CellRun, index: RunIndex) -> str:
     """SHA-256 of the last model of a run; empty if it has not ended."""
-    result = index.result(run.run.removeprefix("runs/")) if run.run else None
+    result = index.result(run.key) if run.run else None
     return result.model_sha256 if result else ""
 
 

@@ -114,7 +114,7 @@ def split(values: Mapping[int, float], rounds: int, unit: float = 1.0) -> tuple[
 
 def _sizes(index: RunIndex, run: RunConfig) -> list[int]:
     """Training samples of each client of a finished run."""
-    result = index.results.run(run.key).result()
+    result = index.folder(run.key).result()
     assert result is not None
     share, counts = run.evaluation.validation, result.made["clients"]["counts"]
     return [n - min(int(share * n), n - 1) for n in map(sum, counts)]

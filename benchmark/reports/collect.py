@@ -46,7 +46,8 @@ def collect(spec: TableSpec, preset: str, cells: Cells, index: RunIndex) -> Tabl
             others = cells[spec.reference_row, column].runs
         pairs = zip(cell.runs, others, strict=False)
         of_column = spec.of_column(column)
-        planned[row, column] = Cell(cell.state, tuple(_cell_run(of_column, index, *pair) for pair in pairs))
+        runs = (replace(_cell_run(of_column, index, *pair), by=index.by(pair[0].key)) for pair in pairs)
+        planned[row, column] = Cell(cell.state, tuple(runs))
     tuned = {key: cell.chosen for key, cell in cells.items() if cell.chosen is not None}
     results = build_results(spec, preset, compared(cells, planned, index))
     return replace(results, stand_ins=_stand_ins(cells), tuned=tuned)
@@ -54,7 +55,9 @@ def collect(spec: TableSpec, preset: str, cells: Cells, index: RunIndex) -> Tabl
 
 def _cell_run(spec: TableSpec, index: RunIndex, run: RunConfig, reference: RunConfig | None) -> CellRun:
     outcome: str = index.state(run.key)
-    path = f"runs/{run.key}" if index.result(run.key) else None
+    path = None
+    if index.result(run.key):
+        path = index.folder(run.key).path.relative_to(index.results.root).as_posix()
     if reference is not None:
         outcome = max(outcome, index.state(reference.key), key=OUTCOMES.index)
     if outcome != RunState.DONE:
@@ -127,5 +130,5 @@ def validation_value(spec: TableSpec, preset: str, key: str, index: RunIndex) ->
             return None
         return reported_value(rule, held, held, higher)
     except ConfigError as error:
-        folder = index.results.run(key).path
+        folder = index.folder(key).path
         raise ConfigError(f"{folder}: {spec.metric} on the validation split: {error}") from error

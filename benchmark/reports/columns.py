@@ -1,8 +1,7 @@
 """Whether the runs of a column may be compared: they share engine, data, clients, torch, threads and device."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from operator import attrgetter
 
 from benchmark.experiments.plan import Cells
 from benchmark.reports.results import Cell, CellRun, gathered
@@ -11,20 +10,20 @@ from benchmark.runs.index import RunIndex
 from benchmark.runs.status import Result, RunState
 
 Key = tuple[str, str]
+Member = tuple[Key, CellRun, Result]
 
 
 def compared(cells: Cells, measured: Mapping[Key, Cell], index: RunIndex) -> dict[Key, Cell]:
-    """The cells, with a mark at runs that were made in another way than the newest one of their column.
+    """The cells, with a mark at runs that were made in another way than the newest own one of their column.
 
     Runs on other data count as gaps. Only runs whose configurations ask for the same data and clients are compared. The
     clients depend on the seed, so they are compared among runs of one seed.
     """
     runs = {(key, run.seed): run for key, cell in measured.items() for run in cell.runs}
     for members in gathered(_with_values(cells, measured, index)).values():
-        newest = max((result for _, _, result in members), key=attrgetter("updated"))
-        by_seed = gathered((run.seed, result) for _, run, result in members)
+        newest, by_seed = _newest(members), gathered((member[1].seed, member) for member in members)
         for key, run, result in members:
-            of_seed = max(by_seed[run.seed], key=attrgetter("updated"))
+            of_seed = _newest(by_seed[run.seed])
             runs[key, run.seed] = _marked(
                 run, result, newest.origin | {"partition": of_seed.origin["partition"]}
             )
@@ -34,9 +33,12 @@ def compared(cells: Cells, measured: Mapping[Key, Cell], index: RunIndex) -> dic
     }
 
 
-def _with_values(
-    cells: Cells, measured: Mapping[Key, Cell], index: RunIndex
-) -> Iterator[tuple[str, tuple[Key, CellRun, Result]]]:
+def _newest(members: Sequence[Member]) -> Result:
+    """That of a run that was carried out here or, if there is none, that of an imported one."""
+    return max(members, key=lambda member: (not member[1].by, member[2].updated))[2]
+
+
+def _with_values(cells: Cells, measured: Mapping[Key, Cell], index: RunIndex) -> Iterator[tuple[str, Member]]:
     """(what the runs to compare share, (cell, run, result)) of every run with a value."""
     for key, planned in cells.items():
         for config, run in zip(planned.runs, measured[key].runs, strict=True):

@@ -100,7 +100,7 @@ class Details:
 
     def _run(self, spec: TableSpec, run: RunConfig, result: CellRun) -> dict[str, Any]:
         """One seed: its value, what it recorded, and where it was made."""
-        content, files = _outcome(spec, result), self.index.results.run(run.key)
+        content, files = _outcome(spec, result), self.index.folder(run.key)
         try:
             found = files.result()
             records = self.index.records(run.key) if found else []
@@ -119,7 +119,8 @@ class Details:
 
 def _outcome(spec: TableSpec, result: CellRun) -> dict[str, Any]:
     value = None if result.value is None else _short(result.value * spec.metric_format.scale)
-    return {"seed": result.seed, "outcome": result.outcome, "value": value, "run": result.run}
+    place = {"run": result.run, "by": result.by}
+    return {"seed": result.seed, "outcome": result.outcome, "value": value} | place
 
 
 def measured(spec: TableSpec, records: Sequence[Record]) -> dict[str, Any]:

@@ -159,6 +159,8 @@ def _record(results: TableResults, cell: CellResult, show: Show) -> dict[str, ob
         "seeds": ";".join(f"{seed}={value}" for seed, value in values.items()),
         "runs": ";".join(run.run for run in cell.runs if run.run),
     }
+    if any(other.by for other in results.cells.values()):
+        record["by"] = "; ".join(cell.by)
     if spec.reproductions:
         others = cell.reproduced or Published()
         record |= {f"reproduced_{key}": getattr(others, key) for key in ("mean", "std", "n", "note", "seeds")}

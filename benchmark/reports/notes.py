@@ -23,6 +23,7 @@ def notes_of(results: TableResults) -> list[Note]:
         Note(tuple(_agreement(results)), "Agreement with the published order"),
         Note(tuple(_by_reason(results, _gaps) or ["none: every cell has all its seeds."]), "Gaps"),
         Note(tuple(_code(results)), "Code"),
+        Note(tuple(_by_reason(results, _run_by)), "Imported runs"),
         Note(tuple(_preset(results)), "Preset"),
         Note(tuple(_hyperparameters(results)), "Hyper-parameters"),
         Note(tuple(_grouped(spec, sources)), "Where the settings come from"),
@@ -158,6 +159,10 @@ def _gaps(cell: CellResult) -> list[str]:
     if cell.state != "ok" or not cell.runs:
         return [cell.outcome]
     return _with_seeds(cell, cell.troubles)
+
+
+def _run_by(cell: CellResult) -> list[str]:
+    return [f"run by {text}" for text in _with_seeds(cell, cell.by)]
 
 
 def _with_seeds(cell: CellResult, reasons: Mapping[str, Sequence[int]]) -> list[str]:

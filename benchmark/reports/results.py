@@ -59,7 +59,8 @@ class CellRun:
 
     ``outcome`` is one of `OUTCOMES`; a done run without a value counts as missing, with NaN or infinity as diverged.
     ``value`` is as recorded (accuracies as fractions); None unless done. ``differs`` says how its code differs from
-    today's, or what made it from what made the others of its column. ``processor``: `Status.instructions`.
+    today's, or what made it from what made the others of its column. ``processor``: `Result.instructions`. ``by``: who
+    ran it, if it was imported.
     """
 
     seed: int
@@ -68,6 +69,12 @@ class CellRun:
     run: str | None = None
     differs: str = ""
     processor: str = ""
+    by: str = ""
+
+    @property
+    def key(self) -> str:
+        """Its key in an index; empty without a folder."""
+        return "/".join((self.run or "").split("/")[-2:])
 
     def __post_init__(self) -> None:
         if self.outcome == RunState.DONE and (self.value is None or not math.isfinite(self.value)):
@@ -154,6 +161,11 @@ class CellResult:
         return gathered((run.differs, run.seed) for run in self.runs if run.differs and run.value is not None)
 
     @property
+    def by(self) -> dict[str, list[int]]:
+        """Who ran imported runs -> seeds."""
+        return gathered((run.by, run.seed) for run in self.runs if run.by)
+
+    @property
     def troubles(self) -> dict[str, list[int]]:
         """Outcome -> seeds, for every outcome but done."""
         runs = sorted(self.runs, key=lambda run: OUTCOMES.index(run.outcome))
@@ -196,6 +208,10 @@ class TableResults:
         measured = [cell.summary.mean for cell in cells if cell.summary is not None]
         published = [cell.published_value for cell in cells if cell.published_value is not None]
         return agreement(measured, published), len(cells)
+
+    def by(self, row: Row) -> list[str]:
+        """Who ran imported runs of a row."""
+        return sorted({name for cell in self.cells.values() if cell.row.key == row.key for name in cell.by})
 
     @property
     def num_seeds(self) -> int:
@@ -244,5 +260,6 @@ def _average(parts: Sequence[Cell]) -> Cell:
         folders = ";".join(run.run for run in runs if run.run)
         differs = next((run.differs for run in runs if run.differs), "")
         processors = "; ".join(dict.fromkeys(run.processor for run in runs))
-        means.append(CellRun(seed, outcome, mean, folders or None, differs, processors))
+        by = "; ".join(sorted({run.by for run in runs} - {""}))
+        means.append(CellRun(seed, outcome, mean, folders or None, differs, processors, by))
     return Cell("ok", tuple(means))

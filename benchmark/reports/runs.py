@@ -1,14 +1,13 @@
 """Runs as a table of pandas, one row for each."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import pandas as pd
 
 from benchmark.runs.listing import Run, as_text, differing
 
 
-def run_frame(runs: Sequence[Run], results: Path, keys: Sequence[str] | None = None) -> pd.DataFrame:
+def run_frame(runs: Sequence[Run], keys: Sequence[str] | None = None) -> pd.DataFrame:
     """One row for each run: the settings ``keys``, by default those that differ, then what became of it.
 
     ``state``; ``round``, the last one; ``test.accuracy`` and the like, of the last evaluation, as recorded (fractions);
@@ -23,9 +22,7 @@ def run_frame(runs: Sequence[Run], results: Path, keys: Sequence[str] | None = N
         row |= {"state": str(run.state), "round": result.round if result else 0}
         final = result.final if result else {}
         row |= {f"{split}.{metric}": value for split, of in final.items() for metric, value in of.items()}
-        rows.append(
-            row | {"seconds": result.seconds if result else 0.0, "folder": str(results / "runs" / run.key)}
-        )
+        rows.append(row | {"seconds": result.seconds if result else 0.0, "folder": str(run.folder)})
     frame = pd.DataFrame(rows)
     last = [column for column in ("seconds", "folder") if column in frame]
     return frame[[*(column for column in frame if column not in last), *last]]

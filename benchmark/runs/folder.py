@@ -41,7 +41,9 @@ from benchmark.runs.status import Result
 FORMAT = 3
 """Version of what lies in a results folder."""
 
-CONTENT = frozenset("runs tables figures launches code report published tuned weights rates.json".split())
+CONTENT = frozenset(
+    "runs imported tables figures launches code report published tuned weights rates.json".split()
+)
 """What a results folder is known by."""
 
 DEATHS = 3
@@ -53,9 +55,15 @@ AT_WORK = ("checkpoint.pt", "launch")
 
 @dataclass(frozen=True)
 class RunFolder:
-    """The place of one run; ``path`` is the folder that exists when it is finished."""
+    """The place of one run.
+
+    Attributes:
+        path: The folder that exists when it is finished.
+        by: Who ran it, if it was imported.
+    """
 
     path: Path
+    by: str = ""
 
     def _beside(self, ending: str) -> Path:
         return self.path.with_name(f".{self.path.name}{ending}")
@@ -253,7 +261,9 @@ def _last_round(path: Path) -> int:
 
 @dataclass(frozen=True)
 class ResultsFolder:
-    """A results folder: ``runs/``, ``tables/``, ``launches/``, ``code/`` (snapshots).
+    """A results folder: ``runs/``, ``imported/``, ``tables/``, ``launches/``, ``code/`` (snapshots).
+
+    Only `imported` reads ``imported/<by>/<name>-<hash>/seed<k>/``, so that launches know nothing of these runs.
 
     ``stale``: what becomes of a finished run whose own code or data are others now, and of a checkpoint that was made
     in another way: carried out again, or used and marked.
@@ -289,8 +299,13 @@ class ResultsFolder:
     def run(self, key: str) -> RunFolder:
         return RunFolder(self.root / "runs" / key)
 
+    def imported(self, key: str = "*/seed*") -> dict[str, RunFolder]:
+        """The imported runs that fit a key or pattern, by their keys. Of two with one key the first name counts."""
+        paths = sorted((self.root / "imported").glob(f"[!.]*/{key}"), reverse=True)
+        return {f"{path.parent.name}/{path.name}": RunFolder(path, path.parents[1].name) for path in paths}
+
     def run_keys(self) -> list[str]:
-        """Every run that is finished or has been begun."""
+        """Every run that is finished or has been begun here."""
         places = [*(self.root / "runs").glob("*/seed*"), *(self.root / "runs").glob("*/.seed*-*")]
         keys = {f"{path.parent.name}/{path.name.lstrip('.').partition('-')[0]}" for path in places}
         return sorted(key for key in keys if ".old" not in key)

@@ -111,7 +111,7 @@ def listed(index: RunIndex, keys: Iterable[str]) -> list[Run]:
     """These runs. One whose configuration cannot be read is left out; it is among the problems of ``index``."""
     runs = []
     for key in keys:
-        files = index.results.run(key)
+        files = index.folder(key)
         try:
             config = files.read_config()
         except DamagedError as error:
@@ -123,7 +123,7 @@ def listed(index: RunIndex, keys: Iterable[str]) -> list[Run]:
 
 def find_runs(index: RunIndex, where: Mapping[str, str]) -> list[Run]:
     """The runs of a results folder that fit ``where``. `ConfigError` for a key that no run has."""
-    runs = listed(index, index.results.run_keys())
+    runs = listed(index, index.keys())
     keys = {STATE: None} | {key: None for run in runs for key in run.settings}
     for key in where:
         if runs and key not in keys:

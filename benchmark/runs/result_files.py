@@ -18,14 +18,22 @@ NOT_EVALUATED = ("train", "cost", "participation")
 
 
 class DamagedError(StorageError):
-    """A file of a finished run is not what was written."""
+    """A file of a finished run is not what was written.
+
+    Attributes:
+        problem: The run, the file, and what is wrong with it.
+    """
+
+    problem = ""
 
 
 def damaged(path: Path, problem: str) -> DamagedError:
     """The error about a file of a finished run."""
-    return DamagedError(
+    error = DamagedError(
         f"{path.absolute()}: damaged ({problem}). It is not used; the next launch carries the run out again."
     )
+    error.problem = f"{'/'.join(path.parts[-3:])}: {problem}"
+    return error
 
 
 def final_values(records: Iterable[Record], round: int) -> dict[str, dict[str, float]]:

@@ -182,7 +182,7 @@ const seedsPart = (details, rows, own, label, width) => part("Seeds",
   seedChart(rows, own, label, width),
   element("p", { class: "hint" }, "Dots: seeds; line: mean; diamond: published. This method in colour."),
   tableOf("Value and outcome of each seed", ["seed", label, "outcome"], details.runs.map((run) =>
-    [String(run.seed), run.value, run.message ? `${run.outcome}, ${run.message}` : run.outcome])));
+    [String(run.seed), run.value, [run.outcome, run.message, run.by && `run by ${run.by}`].filter(Boolean).join(", ")])));
 
 const open = async (name, cell) => {
   const details = await unpack(data.cells[name]);
