@@ -112,14 +112,12 @@ def _section(
 def _board(
     query: TableQuery, index: RunIndex, chapters: Sequence[Chapter], shown: Collection[str]
 ) -> "Board | None":
-    """The leaderboard's comparison, if the page shows one of its tables or all; None if it has no two methods."""
+    """The leaderboard's comparison, if one of its tables is asked for; None if it has no two methods."""
     from benchmark.papers import comparison, frozen
 
-    if query.selects and not {*frozen.TRACKS.values()} & {*shown}:
+    if not {*frozen.TRACKS.values()} & {*shown}:
         return None
     spec = spec_called(frozen.TRACKS["default"])
-    if query.preset not in spec.presets:
-        return None
     entries = {row.key: _entries(chapters, spec.model_copy(update={"rows": (row,)})) for row in spec.rows}
     return comparison.board(query, index, entries)
 

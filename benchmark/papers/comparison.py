@@ -26,7 +26,7 @@ from benchmark.runs.index import RunIndex
 
 AXES = {
     "time": "client seconds of a round (FedAvg: 1)",
-    "traffic": "numbers that a client sends and receives in a round (sizes of the model, 4 bytes a parameter)",
+    "traffic": "sent and received in a round (sizes of the model)",
     "spent": "CPU-seconds of all runs, with the search",
 }
 """Costs that the page draws -> the label of the axis."""
