@@ -9,22 +9,28 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
 from benchmark.commands.launching import plans_of
+from benchmark.config.schema import RunConfig
 from benchmark.errors import UserError
 from benchmark.experiments.plan import Cells, unique_runs
 from benchmark.experiments.selection import TableQuery
 from benchmark.experiments.spec import TableSpec
 from benchmark.experiments.sweeps import Sweep
+from benchmark.experiments.tables import spec_called
 from benchmark.papers.ledger import Chapter, LedgerEntry, load
 from benchmark.paths import conf_files
 from benchmark.runs.files import write_with_folder
 from benchmark.runs.folder import ResultsFolder
 from benchmark.runs.index import RunIndex
-from benchmark.runs.status import RunState
+
+if TYPE_CHECKING:
+    from benchmark.reports.details import Details
+    from benchmark.reports.render.html.page import Board, Section
+    from benchmark.reports.tables import Table
 
 
 class ReportOptions(TableQuery):
@@ -45,41 +51,82 @@ def write_report(
     ``made``: stems of the analyses' tables that are shown if tables were selected; None: those that belong to these.
     """
     selected = _tables(query)
-    from benchmark.reports import collect, details, layout, tables
+    from benchmark.reports import details, tables
     from benchmark.reports.render.html import page
 
     plans = [*selected, *([] if query.selects else _sweeps(index.results))]
     chapters, panels = load(), details.Details(index, query)
-    newest, sections, absent, shown = 0.0, [], [], dict[str, RunState]()
+    sections, absent, keys, copies = [], [], dict[str, RunConfig](), {}
     for spec, cells, command in plans:
         runs = unique_runs([cells])
         index.refresh(runs)
-        results_of = [result for key in runs if (result := index.result(key))]
-        if not results_of:
+        if not any(map(index.result, runs)):
             absent.append((spec.title, spec.name, command))
             continue
-        newest = max(newest, *(result.updated for result in results_of))
-        shown |= {key: index.state(key) for key in runs}
-        preset = query.preset if query.preset in spec.presets else spec.presets[0]  # of a sweep
-        results = collect.collect(spec, preset, cells, index)
-        panels.add(results, cells, command)
-        short = spec.short or spec.paper
-        entries = _entries(chapters, spec)
-        sections.append(page.Section(results, layout.as_table(results), command, short, entries))
-    names = [section.table.name for section in sections]
+        keys |= runs
+        sections.append(_section((spec, cells, command), query, index, panels, chapters))
+        copies[spec.name] = _copies(sections[-1].views)
+    board = _board(query, index, chapters, {spec.name for spec, *_ in plans})
+    copies |= {name: _copies(views) for name, views in board.tables.items()} if board else {}
+    names = [section.table.name for section in sections] + ["leaderboard_ranks"] * bool(board)
+    texts = list(map(tables.read_table, _texts(query, names, made)))
+    copies |= {table.name: _copies({"": table}) for table in texts}
+    newest = max((result.updated for key in keys if (result := index.result(key))), default=0.0)
     path = (out or query.results / "report") / "index.html"
     content = page.render(
         query.preset,
-        Counter(shown.values()),
+        Counter(map(index.state, keys)),
         sections,
         absent,
-        list(map(tables.read_table, _texts(query, names, made))),
-        {"cells": panels.cells, "partitions": panels.partitions},
+        texts,
+        {"cells": panels.cells, "partitions": panels.partitions, "copies": copies},
         os.path.relpath(query.results, path.parent),
         time.strftime("%Y-%m-%d", time.gmtime(newest)) if newest else "",
+        board,
     )
     write_with_folder(path, content.encode(), durable=False)
     return path
+
+
+def _section(
+    plan: tuple[TableSpec, Cells, str],
+    query: TableQuery,
+    index: RunIndex,
+    panels: "Details",
+    chapters: Sequence[Chapter],
+) -> "Section":
+    """A table that has runs. The details of its cells are added to ``panels``."""
+    from benchmark.reports import collect, layout
+    from benchmark.reports.render.html import page
+
+    spec, cells, command = plan
+    preset = query.preset if query.preset in spec.presets else spec.presets[0]  # of a sweep
+    results = collect.collect(spec, preset, cells, index)
+    panels.add(results, cells, command)
+    names = [view for view in page.VIEWS if view != "published" or spec.published]
+    views: dict[str, Table] = {view: layout.as_table(results, view) for view in names}
+    table, short = layout.as_table(results), spec.short or spec.paper
+    return page.Section(results, table, command, short, _entries(chapters, spec), views)
+
+
+def _board(
+    query: TableQuery, index: RunIndex, chapters: Sequence[Chapter], shown: Collection[str]
+) -> "Board | None":
+    """The leaderboard's comparison, if one of its tables is asked for; None if it has no two methods."""
+    from benchmark.papers import comparison, frozen
+
+    if not {*frozen.TRACKS.values()} & {*shown}:
+        return None
+    spec = spec_called(frozen.TRACKS["default"])
+    entries = {row.key: _entries(chapters, spec.model_copy(update={"rows": (row,)})) for row in spec.rows}
+    return comparison.board(query, index, entries)
+
+
+def _copies(views: Mapping[str, "Table"]) -> str:
+    """What the page copies of a table, packed: view -> ending -> text."""
+    from benchmark.reports import details, write
+
+    return details.pack({view: write.texts(table) for view, table in views.items()})
 
 
 def _tables(query: TableQuery) -> list[tuple[TableSpec, Cells, str]]:

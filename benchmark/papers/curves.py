@@ -55,7 +55,8 @@ def curves(options: TableQuery) -> Table:
 
 
 def curve_of(spec: TableSpec, cell: PlannedCell, index: RunIndex) -> pd.DataFrame:
-    """The table's metric in the finished runs of a cell [round x seed]; empty without one."""
+    """The metric of the cell's column in its finished runs [round x seed]; empty without one."""
+    spec = spec.of_column(cell.column)
     shown, done = spec.metric_format, [run for run in cell.runs if index.state(run.key) is RunState.DONE]
     values = {run.seed: recorded(index.records(run.key), shown.split, spec.metric) for run in done}
     return pd.DataFrame(values).sort_index() * shown.scale

@@ -52,6 +52,8 @@ def _read(folder: Path) -> Version | None:
     if not path.is_file():
         return None
     runs = pd.read_csv(path, keep_default_na=False, na_values={name: [""] for name in NUMBERS})
+    if "base" not in runs:  # of an earlier protocol, whose numbers do not compare with these
+        return None
     ranks, curves = (pd.read_csv(folder / f"{name}.csv") for name in ("ranks", "curves"))
     tuned = TunedTable(**yaml.safe_load((folder / "tuned.yaml").read_text(encoding="utf-8")))
     return Version(max(runs["version"]), runs, ranks, curves, tuned)

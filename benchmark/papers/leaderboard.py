@@ -6,21 +6,20 @@ Fig. 4a (`benchmark.papers.resources`).
 """
 
 import math
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import pandas as pd
 
 from benchmark.code import digest
 from benchmark.experiments.plan import Cells
-from benchmark.experiments.selection import plan_cells
+from benchmark.experiments.selection import TableQuery, plan_cells
 from benchmark.experiments.spec import TableSpec
 from benchmark.experiments.tables import spec_called
 from benchmark.experiments.tuning import TunedCell, TunedFolder, TunedTable
 from benchmark.papers import frozen
 from benchmark.papers.curves import curve_of, over_seeds
 from benchmark.papers.registry import LeaderboardOptions
-from benchmark.papers.resources import numbers, timed
 from benchmark.reports.collect import collect, commit_of
 from benchmark.reports.notes import short_name, shown_value
 from benchmark.reports.results import CellRun, TableResults
@@ -43,64 +42,105 @@ COLUMNS = ["track", "preset", *CELL, "base", "seed", "planned", "outcome", "valu
 
 COSTS = ["time", "up", "down", "client", "server"]
 
-NOTES = (
-    "First, for each data set: mean over seeds, and the difference from the FedAvg with the same client momentum over "
-    "pairs of runs with one seed on one type of processor, with its 95 % interval by Student's t in brackets. A star: "
-    "it is still resolved after Holm's correction over the methods of the data set. An equals sign: the model has the "
-    "bits of FedAvg's in every seed. Runs that diverged have no value.",
-    "rank: mean over data sets of the method's rank (1 is best, ties share) by its mean over seeds, with a 95 % "
+DATA_SET = "data set"
+
+HINTS = {
+    DATA_SET: "mean over seeds, and the difference from the FedAvg with the same client momentum over pairs of runs "
+    "with one seed on one type of processor, with its 95 % interval by Student's t in brackets. A star: it is still "
+    "resolved after Holm's correction over the methods of the data set. An equals sign: the model has the bits of "
+    "FedAvg's in every seed. Runs that diverged have no value",
+    "rank": "mean over data sets of the method's rank (1 is best, ties share) by its mean over seeds, with a 95 % "
     "bootstrap interval over data sets and seeds. With default values a method of which a run diverged is not ranked; "
-    "with tuned ones it comes last in that data set.",
-    "trials: runs on a validation split, with one seed, that chose rate and values. search, runs: CPU-seconds (seconds "
-    "times threads) of the trials and of the runs that are shown.",
-    "Costs are counted for one client of the first column, in a round in which it takes part again. The unit is the "
-    "size of the model. up, down: what the client sends and receives. client: what it keeps between rounds. server: "
-    "what the server keeps for it beside the model. time: seconds of a round divided by FedAvg's, mean over rounds 3 "
-    "to 7, median of three; computations before these rounds (FedDiverse's set-up) are left out. Methods without runs "
-    "here have the costs of the older version. Empty: the method needs more than one client.",
+    "with tuned ones it comes last in that data set",
+    "trials": "points of rate and values that were tried on a validation split, the best two with a second seed",
+    "search": "CPU-seconds (seconds times threads) of the trials, lower is better",
+    "runs": "CPU-seconds of the runs that are shown, lower is better",
+    "time": "seconds of a round divided by FedAvg's, lower is better: mean over rounds 3 to 7, median of three. "
+    "Computations before these rounds (FedDiverse's set-up) are left out",
+    "up": "what the client sends, in sizes of the model, lower is better",
+    "down": "what the client receives, in sizes of the model, lower is better",
+    "client": "what the client keeps between rounds, in sizes of the model, lower is better",
+    "server": "what the server keeps for the client beside the model, in sizes of the model, lower is better",
+}
+"""Column -> what its numbers are."""
+
+NOTES = (
+    *(f"{name}: {text}." for name, text in HINTS.items()),
+    "Time, up, down, client and server are counted for one client of the first column, in a round in which it takes "
+    "part again. Methods without runs here have the costs of the older version. Empty: the method needs more than one "
+    "client.",
 )
+
+
+class Standing(NamedTuple):
+    """One track: its runs, here or of an older version, the chosen values, and what `compare` says of them."""
+
+    track: str
+    spec: TableSpec
+    cells: Cells
+    runs: pd.DataFrame
+    tuned: TunedTable
+    table: pd.DataFrame
+    said: list[str]
+
+
+def standing(track: str, query: TableQuery, index: RunIndex, old: frozen.Version | None) -> Standing:
+    """The standing of the finished runs; cells that are not finished here are taken from ``old``."""
+    name = frozen.TRACKS[track]
+    spec, tuned = spec_called(name), TunedTable(table=name, preset=query.preset)
+    query = query.model_copy(update={"tuned": "off"} if track == "default" else {})
+    cells = plan_cells(spec, spec, query)
+    runs = runs_of(track, collect(spec, query.preset, cells, index), index)
+    if old is not None:
+        runs = with_older(runs, old.runs[old.runs["track"] == track])
+    if track == "tuned":
+        tuned = TunedFolder.of(query.tuned, query.results).read(spec, query.preset)
+        older = old.tuned.cells if old is not None else {}
+        cells_of = {row: older.get(row, {}) | tuned.cells.get(row, {}) for row in older | tuned.cells}
+        tuned = tuned.model_copy(update={"cells": cells_of})
+    return Standing(track, spec, cells, runs, tuned, *compare(spec, runs, tuned.cells))
+
+
+def ranks_of(standings: Sequence[Standing], prices: pd.DataFrame) -> pd.DataFrame:
+    """A line for each track and method; ``prices`` [method x COSTS] stand in the default track."""
+    tables = []
+    for one in standings:
+        table = one.table.join(prices.reindex(columns=COSTS)) if one.track == "default" else one.table
+        tables.append(table.rename_axis("method").reset_index().assign(track=one.track))
+    return pd.concat(tables, ignore_index=True)
+
+
+def older_costs(old: frozen.Version | None) -> pd.DataFrame:
+    """The costs in a version [method x COSTS]; empty without one."""
+    if old is None:
+        return pd.DataFrame(columns=COSTS)
+    return old.ranks[old.ranks["track"] == "default"].set_index("method").reindex(columns=COSTS)
 
 
 def leaderboard(options: LeaderboardOptions) -> Table:
     """All methods on one suite: differences from FedAvg, mean ranks with intervals, and what each method costs."""
     index = RunIndex(ResultsFolder(options.results, options.stale).existing())
     old = frozen.newest(options.results, options.preset)
-    tables, kept, curves = [], [], []
+    standings = [standing(track, options, index, old) for track in frozen.TRACKS]
+    default, tuned = standings
+    spec = default.spec
+    measured = set(default.runs.loc[default.runs["version"] == "", "row"])
+    here = [row.key for row in spec.rows if row.key in measured]
+    part = spec.cut([BASE, *here], [column.key for column in spec.columns])
+    prices = pd.DataFrame(costs(part, default.cells) if here else {}).T
+    if old is not None:
+        prices = prices.combine_first(older_costs(old))
+    ranks = ranks_of(standings, prices)
     notes = [*NOTES, *options.remarks, f"Missing runs: make leaderboard PRESET={options.preset}"]
-    for track, name in frozen.TRACKS.items():
-        spec, tuned = spec_called(name), TunedTable(table=name, preset=options.preset)
-        query = options.model_copy(update={"tuned": "off"} if track == "default" else {})
-        cells = plan_cells(spec, spec, query)
-        runs = runs_of(track, collect(spec, options.preset, cells, index), index)
-        if old is not None:
-            runs = with_older(runs, old.runs[old.runs["track"] == track])
-        if track == "tuned":
-            tuned = TunedFolder.of(options.tuned, options.results).read(spec, options.preset)
-            older = old.tuned.cells if old is not None else {}
-            cells_of = {row: older.get(row, {}) | tuned.cells.get(row, {}) for row in older | tuned.cells}
-            tuned = tuned.model_copy(update={"cells": cells_of})
-        table, said = compare(spec, runs, tuned.cells)
-        if track == "default":
-            here = [row.key for row in spec.rows if row.key in set(runs.loc[runs["version"] == "", "row"])]
-            part = spec.cut([BASE, *here], [column.key for column in spec.columns])
-            prices = pd.DataFrame(costs(part, cells) if here else {}).T
-            if old is not None:
-                older = old.ranks[old.ranks["track"] == track].set_index("method")
-                prices = prices.combine_first(older.reindex(columns=COSTS))
-            table = table.join(prices.reindex(columns=COSTS))
-        notes += [f"Track {track}: {text}" for text in said]
-        if options.freeze:
-            curves.append(curves_of(track, spec, cells, index, runs, old))
-        kept.append(runs)
-        tables.append(table.rename_axis("method").reset_index().assign(track=track))
-    ranks = pd.concat(tables, ignore_index=True)
+    notes += [f"Track {one.track}: {text}" for one in standings for text in one.said]
     if options.freeze:
         folder = options.results / "leaderboard"
-        version = frozen.Version(options.freeze, pd.concat(kept), ranks, pd.concat(curves), tuned)
+        runs = pd.concat([one.runs for one in standings])
+        curves = pd.concat([curves_of(one, index, old) for one in standings])
+        version = frozen.Version(options.freeze, runs, ranks, curves, tuned.tuned)
         frozen.write(folder, version, options.preset)
         notes.append(f"Frozen in {folder}.")
-    title = f"Leaderboard: all methods on one suite, preset {options.preset}"
-    return text_table("leaderboard_ranks", title, _printed(ranks, spec), tuple(notes), decimals=2)
+    return printed(ranks, spec, options.preset, notes)
 
 
 def runs_of(track: str, results: TableResults, index: RunIndex) -> pd.DataFrame:
@@ -149,17 +189,15 @@ def with_older(runs: pd.DataFrame, old: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def curves_of(
-    track: str, spec: TableSpec, cells: Cells, index: RunIndex, runs: pd.DataFrame, old: frozen.Version | None
-) -> pd.DataFrame:
-    """The mean curves of the cells in ``runs``: from the runs here, or for cells of an older version from there."""
-    version = runs.groupby(["row", "data"])["version"].first()
-    here = [key for key in cells if version.get(key) == ""]
-    found = [over_seeds(*key, curve_of(spec, cells[key], index)).assign(track=track) for key in here]
+def curves_of(one: Standing, index: RunIndex, old: frozen.Version | None) -> pd.DataFrame:
+    """The mean curves of the cells in its runs: from the runs here, or for cells of an older version from there."""
+    version = one.runs.groupby(["row", "data"])["version"].first()
+    cells = {key: cell for key, cell in one.cells.items() if version.get(key) == ""}
+    found = [over_seeds(*key, curve_of(one.spec, cell, index)) for key, cell in cells.items()]
     if old is not None:
         taken = pd.MultiIndex.from_frame(old.curves[["row", "column"]]).isin(version[version != ""].index)
-        found.append(old.curves[taken & (old.curves["track"] == track)])
-    return pd.concat(found) if found else pd.DataFrame()
+        found.append(old.curves[taken & (old.curves["track"] == one.track)])
+    return pd.concat(found).assign(track=one.track) if found else pd.DataFrame()
 
 
 def _whole(cell: pd.DataFrame) -> bool:
@@ -260,16 +298,17 @@ def _told_apart(ranks: Ranking) -> str:
     )
 
 
-def _printed(ranks: pd.DataFrame, spec: TableSpec) -> pd.DataFrame:
+def printed(ranks: pd.DataFrame, spec: TableSpec, preset: str, notes: Sequence[str]) -> Table:
     """The table to read: one column for each data set, with the difference from FedAvg in brackets."""
-    printed = ranks[["method", "track"]].copy()
+    data = ranks[["method", "track"]].copy()
     labels = [column.label for column in spec.run_columns if column.label in ranks]
     for label in labels:
-        printed[label] = [_shown(label, line) for _, line in ranks.iterrows()]
+        data[label] = [_shown(label, line) for _, line in ranks.iterrows()]
     numbers = ["rank", "low", "high", "trials", "search", "runs", *COSTS]
-    printed = printed.join(ranks[[name for name in numbers if name in ranks]])
+    data = data.join(ranks[[name for name in numbers if name in ranks]])
     chosen = [f"{label} chosen" for label in labels if f"{label} chosen" in ranks]
-    return printed.join(ranks[chosen])
+    title = f"Leaderboard: all methods on one suite, preset {preset}"
+    return text_table("leaderboard_ranks", title, data.join(ranks[chosen]), tuple(notes), decimals=2)
 
 
 def _shown(label: str, line: pd.Series) -> str:
@@ -289,6 +328,8 @@ def _shown(label: str, line: pd.Series) -> str:
 
 def costs(spec: TableSpec, cells: Cells) -> dict[str, dict[str, float]]:
     """Method -> time, up, down, client, server, as `NOTES` says, but for `TOGETHER` and methods without runs."""
+    from benchmark.papers.resources import numbers, timed  # imports PyTorch, which the report does not need
+
     column = spec.run_columns[0].key
     alone = spec.cut([row.key for row in spec.rows if row.key not in TOGETHER], [column])
     trainees = timed(alone, cells, column, REPEATS, warm=WARM, rounds=ROUNDS)

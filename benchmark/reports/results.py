@@ -41,6 +41,11 @@ OUTCOMES: tuple[str, ...] = (
 """Outcomes of a run, from best to worst. A cell is called by the worst outcome of its runs."""
 
 
+def measured_at(preset: str, of_paper: bool = False) -> str:
+    """What the report says of a measured row: ``measured at small``; of a paper's table in its preset more."""
+    return "at the paper's conditions" if of_paper and preset == "paper" else f"measured at {preset}"
+
+
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
 

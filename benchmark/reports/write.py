@@ -19,11 +19,16 @@ def show(table: Table, with_notes: bool = False) -> None:
     print(terminal.render(table, with_notes), end="")
 
 
+def texts(table: Table) -> dict[str, str]:
+    """The content of the files, by their endings."""
+    return {kind: render(table) for kind, render in RENDERERS.items()}
+
+
 def write(table: Table, folder: Path) -> str:
     """Write the files, each at once, and return where they are, in words: ``folder/name.{csv,...,md}``.
 
     The CSV of an analysis has rows and columns already. `StorageError` if the folder cannot be written.
     """
-    for kind, render in RENDERERS.items():
-        write_with_folder(folder / f"{table.name}.{kind}", render(table).encode(), durable=False)
+    for kind, text in texts(table).items():
+        write_with_folder(folder / f"{table.name}.{kind}", text.encode(), durable=False)
     return f"{folder / table.name}.{{{','.join(RENDERERS)}}}"

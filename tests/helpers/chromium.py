@@ -21,6 +21,16 @@ SHOWN = """[...document.querySelectorAll(arguments[0])]
     .filter(found => found.checkVisibility({visibilityProperty: true}))"""
 """Elements that match a selector, found and looked at in one step, as the page may be redrawn at any time."""
 
+NAMELESS = """
+    const named = (node) => node.ariaLabel || node.textContent.trim() || node.labels?.length;
+    const controls = [...document.querySelectorAll("a, button, input, select, summary, svg.plot")];
+    const lost = controls.filter((node) => !named(node));
+    return [...lost, ...document.querySelectorAll("th:not([scope])"),
+      ...[...document.querySelectorAll("table")].filter((table) => !table.caption),
+      ...[...document.querySelectorAll("[id]")].filter((n, k, all) => all.findIndex((m) => m.id === n.id) !== k)]
+      .map((node) => node.outerHTML.slice(0, 200));"""
+"""Controls without a name, tables without a caption, headings without a scope, and ids that are there twice."""
+
 
 class Page:
     """What a test does with the page in the browser."""

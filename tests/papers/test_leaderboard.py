@@ -9,12 +9,14 @@ from finished_runs import drawn, finish
 
 from benchmark.experiments.figures import FIGURE_FOLDER, load_figure
 from benchmark.experiments.plan import plan
+from benchmark.experiments.selection import TableQuery
 from benchmark.experiments.spec import TableSpec
 from benchmark.experiments.tables import spec_called
-from benchmark.papers import frozen, leaderboard
+from benchmark.papers import comparison, frozen, leaderboard
 from benchmark.papers.leaderboard import costs
 from benchmark.papers.registry import LeaderboardOptions
 from benchmark.runs.folder import ResultsFolder
+from benchmark.runs.index import RunIndex
 
 ROWS = ("fedavg", "fedavg_m0", "fednova", "feddisco", "scaffold", "moon")
 COLUMNS = ("fmnist/p10c2", "cmnist_gsc")
@@ -130,6 +132,31 @@ def test_a_cell_without_a_fedavg_to_pair_with_does_not_replace_that_of_a_version
     leaderboard.leaderboard(options(second, freeze="2026-02-01"))
     numbers = pd.read_csv(second / "leaderboard" / "ranks.csv").set_index("method").loc["SCAFFOLD"]
     assert numbers[f"{CMNIST} difference"] == 25
+
+
+def test_the_comparison_of_a_version_without_runs_here(tmp_path: Path, specs: dict[str, TableSpec]) -> None:
+    """SCAFFOLD is 20 and 30 points above FedAvg without momentum, whose interval holds zero: a tie."""
+    first, here = tmp_path / "first", tmp_path / "here"
+    ResultsFolder(here).open()
+    query = TableQuery(results=here, seeds=2)
+    assert comparison.board(query, RunIndex(ResultsFolder(here)), {}) is None
+    carry_out(specs["leaderboard"], first)
+    leaderboard.leaderboard(options(first, freeze="2026-01-31"))
+    (first / "leaderboard").rename(tmp_path / "committed")
+    board = comparison.board(query, RunIndex(ResultsFolder(here)), {})
+    assert board is not None
+    line = board.content["tracks"]["default"]["scaffold"]
+    assert line["status"] == "measured at quick, version 2026-01-31" and line["costs"]["time"] == 6
+    assert line["cells"]["cmnist_gsc"]["difference"] == 25 and line["rank"][0] == 1
+    wins = board.content["wins"]["default"]
+    # Without momentum is 10 below with it, twice. MOON has one run on CMNIST, FedNova one value on each data set.
+    assert wins["fedavg_m0"] == {
+        "fedavg": "--", "fednova": "..", "feddisco": "--", "scaffold": "==", "moon": "=.",
+    }  # fmt: skip
+    assert wins["fedavg"]["fedavg_m0"] == "++" and wins["feddisco"]["fedavg"] == "=="
+    table = board.tables["board-wins"]["default"].data.set_index("method")
+    assert table.loc["FedAvg", "FedAvg without momentum"] == "2/0/0" and table.loc["MOON", "MOON"] == ""
+    assert board.content["tracks"]["tuned"] == {} and board.content["data"][0]["label"] == FMNIST
 
 
 def test_costs_in_model_sizes(monkeypatch: pytest.MonkeyPatch) -> None:

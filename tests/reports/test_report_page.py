@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chromium import Page
+from chromium import NAMELESS, Page
 from command_line import Cli
 from finished_runs import finish
 from made_up_report import NAME, PARTITION
@@ -38,6 +38,13 @@ def packed_cells(page: Path) -> dict[str, str]:
 
 def column(page: Page, number: int = 2) -> list[str]:
     return page.texts(f"#{NAME} tbody tr > :nth-child({number})")
+
+
+def clipboard(page: Page) -> str:
+    """Let the page write to the clipboard; what it holds."""
+    permissions = ["clipboardReadWrite", "clipboardSanitizedWrite"]
+    page.driver.execute_cdp_cmd("Browser.grantPermissions", {"permissions": permissions})
+    return page.driver.execute_async_script("navigator.clipboard.readText().then(arguments[0])")
 
 
 def choose(page: Page, view: str) -> None:
@@ -122,6 +129,46 @@ def test_order_of_rows(page: Page) -> None:
     assert column(page, 1) == [mr, dyn, avg]
 
 
+def test_an_address_restores_the_view(page: Page, folder: Path) -> None:
+    """View, order and filter stand in the address; another reader sees the same. Its link can be copied."""
+    choose(page, "difference")
+    page.one(f"#{NAME} thead tr:last-child th:nth-child(2) button").click()
+    page.one("#filter").send_keys("fed")
+    address = f"#{NAME}?view=difference&sort=-1&filter=fed"
+    assert page.run("return location.hash") == address
+    shown = column(page, 1), column(page)
+    assert shown[0] == ["FedDyn", "FedMR own", "FedAvg"]
+    page.open(folder / "report" / "index.html", address)
+    wait_until(lambda: (column(page, 1), column(page)) == shown, "the view of the address")
+    clipboard(page)
+    page.one(f"#{NAME} .copy-as[data-form=link]").click()
+    wait_until(lambda: clipboard(page).endswith(f"index.html{address}"), "the link is copied")
+
+
+def test_a_table_is_copied_as_its_files_have_it(page: Page) -> None:
+    """In the view that is shown. FedDyn is 20 points above FedAvg with both seeds."""
+    clipboard(page)
+    starts = {"csv": "table,preset,row,", "md": "# FedMR", "tex": "% fedmr_table1"}
+    for form, start in starts.items():
+        page.one(f"#{NAME} .copy-as[data-form={form}]").click()
+        wait_until(lambda start=start: clipboard(page).startswith(start), form)
+    choose(page, "difference")
+    page.one(f"#{NAME} .copy-as[data-form=md]").click()
+    wait_until(lambda: r"| FedDyn | +20.00 \[+20.00, +20.00\]" in clipboard(page), "the differences")
+
+
+def test_columns_and_rows_say_what_they_are(browser: Page, tmp_path: Path) -> None:
+    """Unit, direction and aggregation of a column; FedDyn has published numbers and no run here."""
+    query = TableQuery(results=tmp_path, name=NAME, rows="fedavg,feddyn", columns="fmnist/p5c2", seeds=1)
+    (run,) = plan(select(spec_called(NAME), query), "quick", range(1))["fedavg", "fmnist/p5c2"].runs
+    finish(ResultsFolder(tmp_path).open(), run, [], final={"test": {"accuracy": 0.5}})
+    browser.open(write_report(query, RunIndex(ResultsFolder(tmp_path)), tmp_path))
+    assert browser.texts(f"#{NAME} td.status") == ["measured at quick", "published only"]
+    title = browser.one(f"#{NAME} th[data-name]").get_attribute("title")
+    assert title and title.startswith("FMNIST P5C2: Test accuracy in %, last round")
+    assert title.endswith("higher is better; mean over seeds.")
+
+
 def test_filter(page: Page) -> None:
     """Words are parts of methods' names, in any case."""
     for words, rows in (("dyn, FEDAVG", ["FedAvg", "FedDyn"]), ("zzz", [])):
@@ -201,12 +248,10 @@ def test_content_of_the_panel(page: Page, folder: Path) -> None:
     assert text.count("runs/") == 2
     page.one("#panel select").send_keys("seed 1")
     assert len(page.all("#panel svg.plot")) == 6
-    permissions = ["clipboardReadWrite", "clipboardSanitizedWrite"]
-    page.driver.execute_cdp_cmd("Browser.grantPermissions", {"permissions": permissions})
+    clipboard(page)
     page.one("#panel .copy").click()
     wait_until(lambda: page.one("#panel .copy").text == "Copied", "the command is copied")
-    copied = page.driver.execute_async_script("navigator.clipboard.readText().then(arguments[0])")
-    assert copied == (
+    assert clipboard(page) == (
         f"python -m benchmark table name={NAME} rows=fedmr columns=fmnist/p5c2 preset=quick device=cpu seeds=2 "
         "results=repeated"
     )
@@ -234,15 +279,7 @@ def test_panel_of_a_cell_with_gaps_and_of_an_average(page: Page, folder: Path) -
 def test_names_for_screen_readers(page: Page) -> None:
     page.one(f"#{NAME} tbody td a").click()
     page.wait("#panel .copy")
-    nameless = """
-        const named = (node) => node.ariaLabel || node.textContent.trim() || node.labels?.length;
-        const controls = [...document.querySelectorAll("a, button, input, select, summary, svg.plot")];
-        const lost = controls.filter((node) => !named(node));
-        return [...lost, ...document.querySelectorAll("th:not([scope])"),
-          ...[...document.querySelectorAll("table")].filter((table) => !table.caption),
-          ...[...document.querySelectorAll("[id]")].filter((n, k, all) => all.findIndex((m) => m.id === n.id) !== k)]
-          .map((node) => node.outerHTML.slice(0, 200));"""
-    assert page.run(nameless) == []
+    assert page.run(NAMELESS) == []
 
 
 def test_the_command_of_a_cell_gives_the_same_bits(

@@ -4,7 +4,7 @@ import base64
 import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib import resources
 from statistics import fmean
@@ -12,10 +12,12 @@ from typing import Any, NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from benchmark.experiments.parts import Row
-from benchmark.reports.details import cell_name
+from benchmark.experiments.metrics import Show
+from benchmark.experiments.parts import Column, Row
+from benchmark.reports.details import cell_name, pack
+from benchmark.reports.layout import conditions
 from benchmark.reports.notes import full_label
-from benchmark.reports.results import NOT_REACHED, CellResult, TableResults
+from benchmark.reports.results import NOT_REACHED, CellResult, TableResults, measured_at
 from benchmark.reports.tables import Table
 from benchmark.runs.status import RunState
 
@@ -23,7 +25,7 @@ LIBRARIES = ("d3.min.js", "plot.umd.min.js")
 """Of the folder ``vendored``, in the order in which they need each other."""
 
 ENDED = (RunState.DONE, NOT_REACHED)
-VIEWS = ("measured", "published", "difference")
+VIEWS: tuple[Show, ...] = ("measured", "published", "difference")
 
 
 class View(NamedTuple):
@@ -58,7 +60,7 @@ class Section:
     """One table on the page.
 
     ``command`` carries out what it lacks; ``short`` names it in the navigation, where tables of one name are one entry;
-    ``entries`` are those of the fidelity ledger.
+    ``entries`` are those of the fidelity ledger; ``views``: the table to copy of each view.
     """
 
     results: TableResults
@@ -66,6 +68,7 @@ class Section:
     command: str
     short: str
     entries: Sequence[Any] = ()
+    views: Mapping[str, Table] = field(default_factory=dict)
 
     @property
     def rows(self) -> list[tuple[Row, list[View]]]:
@@ -78,6 +81,26 @@ class Section:
             name = cell_name(spec, row, column) if cell.runs else ""
             views[row, column] = View(cell, name, round(100 * sizes[row, column] / largest))
         return [(row, [views[row.key, column.key] for column in spec.columns]) for row in spec.rows]
+
+    @property
+    def view_labels(self) -> list[tuple[str, str]]:
+        """(view, its label)."""
+        return [(view, view.capitalize()) for view in self.views]
+
+    def hint(self, column: Column) -> str:
+        """What the numbers of a column are: metric, unit, round, direction, and how they are aggregated."""
+        spec = self.results.spec.of_column(column.key)
+        what = conditions(replace(self.results, spec=spec))
+        direction = "higher" if spec.metric_format.higher_is_better else "lower"
+        over = "mean over seeds" + (f" and {len(column.average_of)} columns" if column.average_of else "")
+        return f"{full_label(column)}: {what}; {direction} is better; {over}."
+
+    def status(self, row: Row) -> str:
+        """Whether and under which conditions a row was measured."""
+        cells = [self.results.cell(row, column) for column in self.results.spec.columns]
+        if any(cell.summary for cell in cells):
+            return measured_at(self.results.preset, bool(self.results.spec.published))
+        return "published only" if any(cell.published for cell in cells) else "missing"
 
     @property
     def missing(self) -> str:
@@ -99,6 +122,13 @@ class Section:
         return (fmean(taus), len(taus)) if taus else None
 
 
+class Board(NamedTuple):
+    """The comparison of the leaderboard's methods: what the page shows, and the tables to copy by section and view."""
+
+    content: Mapping[str, Any]
+    tables: Mapping[str, Mapping[str, Table]]
+
+
 def render(
     preset: str,
     counts: Counter[RunState],
@@ -108,12 +138,14 @@ def render(
     details: Mapping[str, Any],
     root: str,
     newest: str = "",
+    board: Board | None = None,
 ) -> str:
     """The whole file. Its policy allows the browser no request, and no script but those that are embedded.
 
     ``counts``: planned runs by state. ``sections``: the tables that have runs. ``absent``: (title, name, command) of
     those without. ``texts``: tables of analyses. ``details``: packed details of cells and partitions, for the scripts.
     ``root``: path from the page to the results folder. ``newest``: day of the newest run; empty if there is none.
+    ``board``: the leaderboard's comparison, if the page has one.
     """
     environment = Environment(
         loader=PackageLoader("benchmark.reports.render", "html"),
@@ -122,13 +154,13 @@ def render(
     environment.filters["full_label"] = full_label
     folder = resources.files(__package__)
     scripts = [(folder / "vendored" / name).read_text() for name in LIBRARIES]
-    scripts += [(folder / name).read_text() for name in ("charts.js", "report.js")]
+    scripts += [(folder / name).read_text() for name in ("charts.js", "board.js", "report.js")]
     digests = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in scripts]
     return environment.get_template("page.html.jinja").render(
         preset=preset, counts=counts, sections=sections, absent=absent, texts=texts, newest=newest,
-        data={**details, "root": root},
+        data={**details, "root": root, "board": board and pack(board.content)},
+        board=board and board.content,
         style=(folder / "style.css").read_text(),
         scripts=scripts,
         policy=" ".join(f"'sha256-{digest}'" for digest in digests),
-        views=VIEWS,
     )  # fmt: skip

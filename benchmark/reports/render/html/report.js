@@ -13,26 +13,34 @@ const unpack = async (text) => {
 };
 
 const sections = $$("section[data-view]");
+const board = data.board ? unpack(data.board) : null;
 
 /* The filter hides the rows of other methods: its words, with commas between them, are parts of their names. */
-const filter = () => {
+const fitting = () => {
   const words = $("#filter").value.toLowerCase().split(",").map((word) => word.trim()).filter(Boolean);
-  const fits = (row) => !words.length || words.some((word) => $("th", row).firstChild.textContent.toLowerCase().includes(word));
-  for (const section of sections) {
-    const rows = $$("tbody tr", section);
-    rows.forEach((row) => (row.hidden = !fits(row)));
-    section.hidden = rows.every((row) => row.hidden);
-  }
-  const shown = sections.filter((section) => !section.hidden);
-  $("#matches").textContent = words.length && !shown.length ? "No method has such a name." : "";
+  return words.length ? (name) => words.some((word) => name.toLowerCase().includes(word)) : null;
 };
-$("#filter").addEventListener("input", filter);
+const filter = () => {
+  const fits = fitting(), filtered = $$("section.by-method");
+  for (const section of filtered) {
+    const rows = $$("tbody tr", section);
+    rows.forEach((row) => (row.hidden = fits !== null && !fits($("th", row).firstChild.textContent)));
+    section.hidden = rows.length > 0 && rows.every((row) => row.hidden);
+  }
+  $("#matches").textContent = fits && filtered.every((section) => section.hidden) ? "No method has such a name." : "";
+};
+$("#filter").addEventListener("input", () => {
+  filter();
+  if (board) refresh($("#board-cost"));
+  const section = sections.find(({ id }) => id === location.hash.slice(1).split(/[?/]/)[0]) ?? sections[0];
+  if (section) remember(section);
+});
 
 /* What cells show, and the order of rows. */
 const number = (cell, view) => (view in cell.dataset ? Number(cell.dataset[view]) : null);
 const ORDERS = { none: "descending", descending: "ascending", ascending: "none" };
 const sort = (section, head, order) => {
-  const heads = $$("thead tr:last-child th", section), place = heads.indexOf(head);
+  const heads = $$("thead th[aria-sort]", section), place = heads.indexOf(head);
   const body = $("tbody", section), view = section.dataset.view;
   heads.forEach((other) => other.setAttribute("aria-sort", other === head ? order : "none"));
   const rows = [...body.rows].sort((a, b) => a.dataset.place - b.dataset.place);
@@ -45,34 +53,89 @@ const sort = (section, head, order) => {
   body.append(...rows);
 };
 
-const measure = () => sections.forEach((section) => section.style.setProperty("--first", `${$("tbody th", section).offsetWidth}px`));
-measure();
+const measure = () => sections.forEach((section) => section.style.setProperty("--first", `${$("tbody th", section)?.offsetWidth ?? 0}px`));
+
+/* The state of a section is in its controls, in the order of its rows and in the filter; the address after ? names it. */
+const controls = (section) => $$("[data-key]", section);
+const sortedHead = (section) => $("[aria-sort$=cending]", section);
+const refresh = async (section) => {
+  section.dataset.view = $("select[data-key], [data-key]:checked", section).value;
+  const head = sortedHead(section);
+  if (head) sort(section, head, head.getAttribute("aria-sort"));
+  if (!Object.hasOwn(DRAWINGS, section.id)) return;
+  DRAWINGS[section.id](section, await board, fitting());
+  filter();
+};
+const address = (section) => {
+  const set = controls(section).filter((control) => (control.type === "radio" ? control.checked && !control.defaultChecked : control.selectedIndex > 0));
+  const state = new URLSearchParams(set.map((control) => [control.dataset.key, control.value])), head = sortedHead(section);
+  if (head) state.set("sort", `${head.getAttribute("aria-sort") === "descending" ? "-" : ""}${head.cellIndex}`);
+  if ($("#filter").value) state.set("filter", $("#filter").value);
+  return `#${section.id}${String(state) && "?"}${state}`;
+};
+const remember = (section) => history.replaceState(null, "", address(section));
+const restore = (section, state) => {
+  for (const control of controls(section)) {
+    const wanted = state.get(control.dataset.key);
+    if (control.type === "radio") control.checked ||= wanted === null ? control.defaultChecked : wanted === control.value;
+    else control.selectedIndex = Math.max(0, [...control.options].findIndex((option) => option.value === wanted));
+  }
+  const order = state.get("sort"), head = $$("thead tr:last-child th", section)[Math.abs(order)];
+  if (order && head?.hasAttribute("aria-sort")) sort(section, head, order.startsWith("-") ? "descending" : "ascending");
+  $("#filter").value = state.get("filter") ?? "";
+  filter();
+  return refresh(section);
+};
 for (const section of sections) {
-  [...$("tbody", section).rows].forEach((row, k) => (row.dataset.place = k));
-  section.addEventListener("input", (event) => (section.dataset.view = event.target.value));
+  [...($("tbody", section)?.rows ?? [])].forEach((row, k) => (row.dataset.place = k));
   section.addEventListener("change", () => {
-    const head = $("[aria-sort$=cending]", section);
-    if (head) sort(section, head, head.getAttribute("aria-sort"));
+    refresh(section);
+    remember(section);
   });
-  $("thead", section).addEventListener("click", (event) => {
+  section.addEventListener("click", (event) => {
     const head = event.target.closest("th[aria-sort]");
-    if (head) sort(section, head, ORDERS[head.getAttribute("aria-sort")]);
+    if (!head) return;
+    sort(section, head, ORDERS[head.getAttribute("aria-sort")]);
+    remember(section);
   });
 }
+const drawn = Promise.all(sections.map(refresh));
+measure();
+let width = innerWidth;
+addEventListener("resize", () => {
+  if (innerWidth === width) return; // a phone's address bar comes and goes
+  width = innerWidth;
+  $$("section.board").forEach(refresh);
+});
 
-/* Copy buttons. */
-document.addEventListener("click", async (event) => {
+/* Copy buttons: commands, and tables as the files of the project have them, in the view that is shown. */
+const copy = async (button, text, shown) => {
+  const label = (button.dataset.label ??= button.textContent);
+  try {
+    await navigator.clipboard.writeText(text);
+    button.textContent = "Copied";
+    setTimeout(() => (button.textContent = label), 2000);
+  } catch {
+    getSelection().selectAllChildren(shown());
+    button.textContent = "Press Ctrl-C";
+  }
+  say(button.textContent);
+};
+const copyTable = async (button) => {
+  const section = button.closest("section"), form = button.dataset.form;
+  const link = () => location.href.split("#")[0] + address(section);
+  const text = form === "link" ? link() : (await unpack(data.copies[decodeURIComponent(section.id)]))[section.dataset.view ?? ""][form];
+  copy(button, text, () => {
+    const shown = element("pre", {}, text);
+    showPanel("Copy", button.getAttribute("aria-label")).append(shown);
+    return shown;
+  });
+};
+document.addEventListener("click", (event) => {
+  if (event.target.matches(".copy-as")) copyTable(event.target);
   if (!event.target.matches(".copy")) return;
   const code = $("code", event.target.parentElement);
-  try {
-    await navigator.clipboard.writeText(code.textContent);
-    event.target.textContent = "Copied";
-    setTimeout(() => (event.target.textContent = "Copy"), 2000);
-  } catch {
-    getSelection().selectAllChildren(code);
-    event.target.textContent = "Press Ctrl-C";
-  }
-  say(event.target.textContent);
+  copy(event.target, code.textContent, () => code);
 });
 
 /* Captions and notes belong on paper. */
@@ -86,9 +149,9 @@ addEventListener("afterprint", () => opened.forEach((fold) => (fold.open = false
 /* The panel of a cell. */
 const part = (title, ...children) => element("section", {}, element("h3", {}, title), ...children);
 const listed = (pairs) => element("dl", {}, ...pairs.flatMap(([key, value]) => [element("dt", {}, key), element("dd", {}, value)]));
-const tableOf = (caption, heads, rows) =>
+const tableOf = (caption, heads, rows, hints = {}) =>
   element("div", { class: "scroll" }, element("table", { class: "plain" }, element("caption", { class: "sr" }, caption),
-    element("thead", {}, element("tr", {}, ...heads.map((head) => element("th", { scope: "col" }, head)))),
+    element("thead", {}, element("tr", {}, ...heads.map((head) => element("th", { scope: "col", title: hints[head] ?? "" }, head)))),
     element("tbody", {}, ...rows.map((row) => element("tr", {}, ...row.map((value, k) =>
       k ? element("td", {}, value ?? "–") : element("th", { scope: "row" }, value)))))));
 const legendOf = (entries) => element("p", { class: "seeds" }, ...entries.map(([colour, text]) =>
@@ -217,10 +280,11 @@ const open = async (name, cell) => {
   ].filter(Boolean));
 };
 
-/* The address after # names the opened cell. */
+/* The address after # names the opened cell, or a section and its state. */
 const cellOf = (name) => (Object.hasOwn(data.cells, name) ? $(`td a[href="#${CSS.escape(name)}"]`)?.closest("td") : undefined);
-const route = () => {
-  const name = location.hash.slice(1), cell = cellOf(name), target = cell ?? document.getElementById(name);
+const route = async () => {
+  const [name, state] = location.hash.slice(1).split("?"), cell = cellOf(name), target = cell ?? document.getElementById(name);
+  if (state && sections.includes(target)) await restore(target, new URLSearchParams(state));
   target?.scrollIntoView(cell && { block: "nearest", inline: "nearest" });
   if (cell) open(name, cell);
   else if (panel.open) panel.close();
@@ -228,9 +292,9 @@ const route = () => {
 panel.addEventListener("close", () => {
   const cell = cellOf(location.hash.slice(1));
   if (!cell) return;
-  history.replaceState(null, "", `#${cell.closest("section").id}`);
+  remember(cell.closest("section"));
   $("a", cell).focus({ preventScroll: true });
 });
 panel.addEventListener("click", (event) => event.target === panel && panel.close());
 addEventListener("hashchange", route);
-route();
+drawn.then(route); // what is drawn above a section moves it
