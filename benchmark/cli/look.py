@@ -64,7 +64,12 @@ def plan(argv: Sequence[str]) -> int:
     view.add_section()
     view.add_row("all", "", "", *_totals(needs, needs.blocks))
     TextConsole().print(view)
-    print("\n".join(_advice(needs)))
+    print("\n".join(_advice(needs)), flush=True)
+    for path, source in needs.weights.items():  # last, as it needs PyTorch
+        absent = f"not there; downloads by itself ({source.megabytes} MB, {source.url})"
+        if source.is_exported:
+            absent = f"not there. {source.source}"
+        print(f"weights {path}: {'there' if path.exists() else absent}")
     return 0
 
 
@@ -81,7 +86,7 @@ def _totals(needs: Needs, blocks: Sequence[RunBlock]) -> tuple[str, ...]:
 
 
 def _advice(needs: Needs) -> list[str]:
-    """Lines on disk, GPU, data and weights."""
+    """Lines on time, disk, GPU and data."""
     lines = [f"disk: {_size(needs.free_bytes)} free in the results folder; GPU: {needs.gpu}"]
     if needs.wait is not None and needs.blocks:
         places = f"{needs.places:,} {'GPU' if needs.device == 'cuda' else 'core'}{'s' * (needs.places > 1)}"
@@ -97,11 +102,6 @@ def _advice(needs: Needs) -> list[str]:
         size_text = f" ({_size(need.prepared_bytes)} when prepared)" if need.prepared_bytes else ""
         first, *rest = need.state.splitlines()
         lines += [f"  {need.name}{size_text}: {first}", *(f"    {line.strip()}" for line in rest)]
-    for path, source in needs.weights.items():
-        absent = f"not there; downloads by itself ({source.megabytes} MB, {source.url})"
-        if source.is_exported:
-            absent = f"not there. {source.source}"
-        lines.append(f"weights {path}: {'there' if path.exists() else absent}")
     return lines
 
 
@@ -213,13 +213,11 @@ def _print_runs(found: api.Runs, options: RunsOptions) -> None:
         print(frame.to_csv(index=False), end="")
         return
     console = TextConsole()
-    while True:
+    while True:  # until there is room for the run's name, or a part of it
         text = frame.to_string(index=False, na_rep="", float_format="{:.4g}".format, max_colwidth=LONGEST)
         if options.columns or len(settings) < 2 or text.index("\n") <= console.width - LONGEST:
             break
-        frame = frame.drop(
-            columns=settings.pop()
-        )  # so that the line ends with the run's name, or a part of it
+        frame = frame.drop(columns=settings.pop())
     lines = zip(text.splitlines(), ["run", *(run.key for run in runs)], strict=True)
     text = "\n".join("  ".join(line) for line in lines)
     console.print(Text(text), no_wrap=True, overflow="ellipsis")
