@@ -37,7 +37,7 @@ from benchmark.commands.export import (
     send_runs,
 )
 from benchmark.commands.figures import FigureOptions, make_figures
-from benchmark.commands.launching import run_missing, tracker
+from benchmark.commands.launching import remember_rates, run_missing, tracker
 from benchmark.commands.options import LaunchOptions, checked
 from benchmark.commands.planning import Needs, PlanOptions, needs_of
 from benchmark.commands.report import ReportOptions, write_report
@@ -97,10 +97,13 @@ def run(
     config = resolve(configured(_settings(settings, groups)))
     check_run(config)
     index = RunIndex(ResultsFolder(Path(config.paths.results), config.runtime.stale).open())
-    wandb = tracker(options, index.results.root)
+    wandb, had_ended = tracker(options, index.results.root), index.has_ended(config.key)
     outcome = run_here(index, config, progress or (lambda *_: None), wandb)
     if outcome.state is RunState.MISSING:
         raise Stopped(f"{config.key}: {outcome.message}")
+    if not had_ended:
+        index.refresh([config.key])
+        remember_rates(index, [config])
     return require_ended(Runs(listed(RunIndex(index.results), [config.key]), index.results.root))[0]
 
 

@@ -152,13 +152,12 @@ def _reached(module: str) -> frozenset[str]:
 
 def _file_of(module: str) -> Path | None:
     """The file of a module below `PACKAGES`; None for all other modules."""
-    of = {package: folder for folder, package in PACKAGES.items() if f"{module}.".startswith(f"{package}.")}
-    if not of:
-        return None
-    ((package, folder),) = of.items()
-    stem = module.replace(package, folder, 1).replace(".", "/")
-    places = [root / name for name in (f"{stem}.py", f"{stem}/__init__.py") for root in ROOTS]
-    return next((path for path in places if path.is_file()), None)
+    for folder, package in PACKAGES.items():
+        if f"{module}.".startswith(f"{package}."):
+            stem = module.replace(package, folder, 1).replace(".", "/")
+            places = [root / name for name in (f"{stem}.py", f"{stem}/__init__.py") for root in ROOTS]
+            return next((path for path in places if path.is_file()), None)
+    return None
 
 
 def _imports(tree: ast.AST, package: str) -> Iterator[str]:

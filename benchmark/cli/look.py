@@ -65,7 +65,12 @@ def plan(argv: Sequence[str]) -> int:
     view.add_section()
     view.add_row("all", "", "", *_totals(needs, needs.blocks))
     TextConsole().print(view)
-    print("\n".join(_advice(needs)))
+    print("\n".join(_advice(needs)), flush=True)
+    for path, source in needs.weights.items():  # last, as it needs PyTorch
+        absent = f"not there; downloads by itself ({source.megabytes} MB, {source.url})"
+        if source.is_exported:
+            absent = f"not there. {source.source}"
+        print(f"weights {path}: {'there' if path.exists() else absent}")
     return 0
 
 
@@ -82,7 +87,7 @@ def _totals(needs: Needs, blocks: Sequence[RunBlock]) -> tuple[str, ...]:
 
 
 def _advice(needs: Needs) -> list[str]:
-    """Lines on disk, GPU, data and weights."""
+    """Lines on time, disk, GPU and data."""
     lines = [f"disk: {_size(needs.free_bytes)} free in the results folder; GPU: {needs.gpu}"]
     if needs.wait is not None and needs.blocks:
         places = f"{needs.places:,} {'GPU' if needs.device == 'cuda' else 'core'}{'s' * (needs.places > 1)}"
@@ -98,11 +103,6 @@ def _advice(needs: Needs) -> list[str]:
         size_text = f" ({_size(need.prepared_bytes)} when prepared)" if need.prepared_bytes else ""
         first, *rest = need.state.splitlines()
         lines += [f"  {need.name}{size_text}: {first}", *(f"    {line.strip()}" for line in rest)]
-    for path, source in needs.weights.items():
-        absent = f"not there; downloads by itself ({source.megabytes} MB, {source.url})"
-        if source.is_exported:
-            absent = f"not there. {source.source}"
-        lines.append(f"weights {path}: {'there' if path.exists() else absent}")
     return lines
 
 
@@ -239,13 +239,11 @@ def _print_runs(found: api.Runs, options: RunsOptions) -> None:
         print(frame.to_csv(index=False), end="")
         return
     console = TextConsole()
-    while True:
+    while True:  # until there is room for the run's name, or a part of it
         text = frame.to_string(index=False, na_rep="", float_format="{:.4g}".format, max_colwidth=LONGEST)
         if options.columns or len(settings) < 2 or text.index("\n") <= console.width - LONGEST:
             break
-        frame = frame.drop(
-            columns=settings.pop()
-        )  # so that the line ends with the run's name, or a part of it
+        frame = frame.drop(columns=settings.pop())
     names = (f"{run.key} (run by {run.files.by})" if run.files.by else run.key for run in runs)
     lines = zip(text.splitlines(), ["run", *names], strict=True)
     text = "\n".join("  ".join(line) for line in lines)

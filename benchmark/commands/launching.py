@@ -104,6 +104,12 @@ def track_files(options: LaunchOptions, root: Path, kind: str, preset: str, plac
             wandb.send_files(kind, preset, sorted(place.parent.glob(f"{place.name}.*")))
 
 
+def remember_rates(index: RunIndex, runs: Sequence[RunConfig]) -> None:
+    """Note how fast those of these runs were that are finished now, for later plans."""
+    made = [(run, result) for run in runs if (result := index.result(run.key)) is not None]
+    estimate.remember(made, index.results.root / "rates.json")
+
+
 @contextlib.contextmanager
 def run_missing(
     options: LaunchOptions,
@@ -143,8 +149,7 @@ def run_missing(
         begun = _missing(index, runs)
         code = _carry_out(options, following, tracker(options, index.results.root, plans, prefix))
         index.refresh(runs)
-        made = [(run, result) for run in begun if (result := index.result(run.key)) is not None]
-        estimate.remember(made, index.results.root / "rates.json")
+        remember_rates(index, begun)
     yield code
     launch.move_others(index, runs.keys() & index.problems.keys())  # only reading the records has shown it
     if code == 130:

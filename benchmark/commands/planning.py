@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,8 +45,8 @@ class Needs:
         device: ``cuda`` if the launcher carries the runs out on GPUs, else ``cpu``.
         places: Cores, or GPUs, that the launcher uses at the same time.
         uncounted: Missing runs on data of whose size nothing is known before they are there.
-        data: The data sets of all runs.
-        weights: Files of pre-trained weights of all runs.
+        planned: All runs.
+        data: Their data sets.
         free_bytes: Free disk space of the results folder.
         gpu: The GPU of this machine, or ``none``.
     """
@@ -56,10 +57,15 @@ class Needs:
     device: str
     places: int
     uncounted: int
+    planned: Sequence[RunConfig]
     data: Sequence[DataNeed]
-    weights: Mapping[Path, WeightsFile]
     free_bytes: int
     gpu: str
+
+    @cached_property
+    def weights(self) -> Mapping[Path, WeightsFile]:
+        """Files of pre-trained weights of all runs. The first use imports PyTorch, if there are any."""
+        return estimate.weights_needed(self.planned)
 
     def hours(self, blocks: Sequence[RunBlock], device: str) -> float | None:
         """Hours on one core or one GPU, one run at a time; None if no rate is known."""
@@ -100,8 +106,8 @@ def needs_of(options: PlanOptions) -> Needs:
         device,
         places,
         len(seen - ended) - sum(block.runs for block in blocks),
+        every,
         estimate.data_needs(every),
-        estimate.weights_needed(every),
         shutil.disk_usage(options.results if options.results.exists() else ".").free,
         _gpu(),
     )

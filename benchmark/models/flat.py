@@ -119,13 +119,13 @@ class FlatModel:
             parameter.data = view
 
     def _bind_buffers(self) -> None:
-        counted = [
+        # Other whole numbers than BatchNorm's counter of batches are constants, as indices.
+        named = [
             (name, b)
             for name, b in self.net.named_buffers()
-            if b.is_floating_point()
-            or name.endswith("num_batches_tracked")  # others are constants, as indices
+            if b.is_floating_point() or name.endswith("num_batches_tracked")
         ]
-        named = sorted(counted, key=lambda pair: _shifts(pair[1]))
+        named.sort(key=lambda pair: _shifts(pair[1]))
         self.buffer_layout = Layout.of((name, tuple(b.shape), NORM) for name, b in named)
         self.buffers = torch.zeros(self.buffer_layout.size, dtype=self._w.dtype, device=self._w.device)
         self.counters = torch.zeros(self.buffer_layout.size, dtype=torch.bool, device=self._w.device)

@@ -143,12 +143,12 @@ def telling(runs: Sequence[Run]) -> list[str]:
     found = {
         key: sum(key not in values for values in settings)
         for key in _differing(settings)
-        if not any(isinstance(v := values.get(key), list) or len(as_text(v)) > LONGEST for values in settings)
+        if not any(isinstance(v := values.get(key), list) or len(str(v)) > LONGEST for values in settings)
     }
     return sorted(found, key=lambda key: (key not in FIRST, found[key]))[:MOST]
 
 
 def _differing(settings: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     for key in dict.fromkeys(key for values in settings for key in values):
-        if len({as_text(values.get(key)) for values in settings}) > 1:
+        if len({repr(values.get(key)) for values in settings}) > 1:
             yield key

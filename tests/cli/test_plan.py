@@ -143,6 +143,13 @@ def test_runs_are_remembered(cli: Any) -> None:
     assert "measured" in cli("plan", *words, "seeds=2").out
 
 
+def test_a_single_run_is_remembered(cli: Any) -> None:
+    for _ in range(2):
+        assert cli("run", "dataset=digits", "model=tiny_mlp", "train.rounds=1").code == 0
+    (rate,) = json.loads(Path("results/rates.json").read_bytes()).values()
+    assert rate[0] > 0 and rate[1:3] == ["cpu", "tiny_mlp"]
+
+
 def test_plan_of_data_and_weights_by_hand(cli: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """What does not download by itself is told in full."""
     monkeypatch.setenv("FEDTABLES_DATA", str(tmp_path / "nothing"))
