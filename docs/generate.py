@@ -1,8 +1,8 @@
 """Pages of the documentation that are made from the code.
 
-``python docs/generate.py`` writes docs/methods.md and the tables of docs/fidelity.md, which are in git. The site
-(``make docs``) has further pages, which mkdocs-gen-files makes with this script: commands, configuration, data sets,
-hooks, and a page for each method.
+``python docs/generate.py`` writes docs/methods.md and the tables of docs/fidelity.md and docs/results.md, which are in
+git. The site (``make docs``) has further pages, which mkdocs-gen-files makes with this script: commands, configuration,
+data sets, hooks, and a page for each method.
 """
 
 import contextlib
@@ -28,6 +28,7 @@ from benchmark.experiments import figures, parts, spec, tuning
 from benchmark.experiments.metrics import METRICS
 from benchmark.launch.settings import LocalSettings, SlurmSettings
 from benchmark.models.networks import networks
+from benchmark.papers import evidence
 from benchmark.papers.ledger import EFFECTS, Value, load
 from benchmark.paths import ROOT, conf_files
 from benchmark.tracking import TrackingSettings
@@ -237,8 +238,10 @@ def pages() -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    for name, text in {"methods.md": methods(), "fidelity.md": fidelity()}.items():
+    texts = {"methods.md": methods(), "fidelity.md": fidelity(), "results.md": evidence.results()}
+    for name, text in texts.items():
         (ROOT / "docs" / name).write_text(text, encoding="utf-8")
+    evidence.draw()
 elif __name__ == "<run_path>":  # mkdocs-gen-files
     import mkdocs_gen_files
 

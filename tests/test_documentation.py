@@ -11,6 +11,7 @@ from typing import Any
 
 import nbformat
 import numpy as np
+import pandas as pd
 import pytest
 import yaml
 from nbclient import NotebookClient
@@ -48,6 +49,23 @@ def test_the_tables_of_differences_are_up_to_date(generate: Made) -> None:
     text = (DOCS / "fidelity.md").read_text()
     assert text == generate["fidelity"](), "run: python docs/generate.py"
     assert len(text.split()) <= 6000
+
+
+def test_the_tables_of_results_are_up_to_date_and_equal_those_of_the_command(generate: Made) -> None:
+    text = (DOCS / "results.md").read_text()
+    assert text == generate["evidence"].results(), "run: python docs/generate.py"
+    prose = " ".join(line for line in text.splitlines() if not line.startswith("|"))
+    assert len(prose.split()) <= 900
+    # `table show=claims` wrote this line from the runs themselves.
+    claims = pd.read_csv(ROOT / "results" / "small" / "claims.csv").set_index(
+        ["table", "row", "base", "column"]
+    )
+    line = claims.loc[("fedsdc_table1", "fedsdc", "isfl", "iid")]
+    (found,) = (one for one in generate["evidence"].claims()["fedsdc"] if "ISFL, Acevedo" in one.label)
+    for name, difference in ("", found.here), ("published_", found.published):
+        assert difference.mean == pytest.approx(line[f"{name}difference"], abs=2e-6)
+        limits = line[f"{name}difference_low"], line[f"{name}difference_high"]
+        assert difference.interval == pytest.approx(limits, abs=2e-6)
 
 
 def test_the_page_of_a_method_has_its_values_and_differences(generate: Made) -> None:

@@ -6,6 +6,7 @@ from functools import partial
 
 import pandas as pd
 import seaborn as sns
+from matplotlib.figure import Figure
 
 from benchmark.papers.figures import Drawing, Request, panels
 from benchmark.papers.frozen import ANCHORS
@@ -113,8 +114,16 @@ def forest(request: Request) -> Drawing:
                 rows.append((name, source, found.mean, *(found.interval or (None, None)), found.n or None))
     data = request.frame(rows, ["cell", "source", "difference", "low", "high", "pairs"])
     data = data.astype(dict.fromkeys(("difference", "low", "high"), float) | {"pairs": "Int64"})
+    unit = " in points" if shown.unit == "%" else ""
+    figure = draw_forest(data, f"{shown.label}{unit}:\ndifference to {base.label}")
+    pairs = "Line: 95 % interval by Student's t of differences paired by seed, on one type of processor."
+    return Drawing(figure, data, (pairs, PUBLISHED))
+
+
+def draw_forest(data: pd.DataFrame, label: str, width: float = 5.6) -> Figure:
+    """``data`` has the columns cell, source (of `FOREST`), difference, low and high; ``label``: of the x axis."""
     names = list(data["cell"].unique())
-    figure, (axis,) = panels(1, 1, 5.6, 1.1 + 0.36 * len(names))
+    figure, (axis,) = panels(1, 1, width, 1.1 + 0.36 * len(names))
     for number, (source, marker) in enumerate(FOREST.items()):
         part = data[data["source"] == source]
         if len(part):
@@ -126,14 +135,12 @@ def forest(request: Request) -> Drawing:
             )  # fmt: skip
     axis.axvline(0, color="0.3", linewidth=0.8)
     axis.set(yticks=range(len(names)), yticklabels=names, ylim=(len(names) - 0.4, -0.6))
-    unit = " in points" if shown.unit == "%" else ""
-    axis.set_xlabel(f"{shown.label}{unit}:\ndifference to {base.label}")
+    axis.set_xlabel(label)
     axis.grid(False, axis="y")
     figure.legend(
         *axis.get_legend_handles_labels(), loc="outside upper center", ncols=len(FOREST), frameon=False
     )
-    pairs = "Line: 95 % interval by Student's t of differences paired by seed, on one type of processor."
-    return Drawing(figure, data, (pairs, PUBLISHED))
+    return figure
 
 
 def critical_difference(request: Request) -> Drawing:
