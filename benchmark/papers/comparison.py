@@ -131,8 +131,12 @@ def _line(one: Standing, row: Row, prices: pd.DataFrame) -> dict[str, Any] | Non
     costs |= {name: _number(line[name]) for name in ("trials", "search", "runs")}
     costs["traffic"] = _number(price.get("up", math.nan) + price.get("down", math.nan))
     costs["spent"] = _number(line["search"] + line["runs"])
-    versions = set(own["version"]) - {""}
-    status = ", ".join([measured_at(one.runs["preset"].iloc[0]), *(f"version {name}" for name in versions)])
+    made = [
+        f"{words} {name}"
+        for words, what in (("run by", "by"), ("version", "version"))
+        for name in sorted(set(own[what]) - {""})
+    ]
+    status = ", ".join([measured_at(one.runs["preset"].iloc[0]), *made])
     rank = _number(line.get("rank"))
     return {
         "rank": None if rank is None else [rank, *(_interval(line, "") or ())],

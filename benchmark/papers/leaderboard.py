@@ -38,7 +38,7 @@ TOGETHER = ("hcsfed",)
 BASE = "fedavg"
 CELL = ["row", "data"]
 COLUMNS = ["track", "preset", *CELL, "base", "seed", "planned", "outcome", "value", "difference", "same", "cpu_seconds",
-           "processor", "code", "commit", "version"]  # fmt: skip
+           "processor", "by", "code", "commit", "version"]  # fmt: skip
 
 COSTS = ["time", "up", "down", "client", "server"]
 
@@ -147,7 +147,7 @@ def runs_of(track: str, results: TableResults, index: RunIndex) -> pd.DataFrame:
     """A line for each run that has ended.
 
     ``difference``: from the run of ``base`` with this seed on this type of processor. ``same``: whether both models
-    have equal bits. ``code``: digest of the row's own code.
+    have equal bits. ``by``: who ran it, if it was imported. ``code``: digest of the row's own code.
     """
     lines = []
     for (row, column), cell in results.cells.items():
@@ -167,7 +167,7 @@ def runs_of(track: str, results: TableResults, index: RunIndex) -> pd.DataFrame:
                 "difference": None if value is None or pair is None else value - pair,
                 "same": result.model_sha256 == models[run.seed],
                 "cpu_seconds": round(result.seconds * result.origin["threads"], 1),
-                "processor": result.instructions, "code": digest(result.origin["code"])[:12],
+                "processor": result.instructions, "by": run.by, "code": digest(result.origin["code"])[:12],
                 "commit": commit_of(result.made) + " with changes" * result.made["dirty"], "version": "",
             })  # fmt: skip
     return pd.DataFrame(lines, columns=COLUMNS).astype({"value": float, "difference": float})

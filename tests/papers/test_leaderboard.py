@@ -107,15 +107,19 @@ def test_a_version_is_stored_and_joined_by_another_method(
     text = (folder / "commands.md").read_text()
     assert "commit: abc." in text and "processor: one AVX2." in text and "freeze=2026-01-31" in text
 
-    # Elsewhere only FedAvg and MOON are run; MOON's complete cell counts, and all others come from the version.
+    # Elsewhere only FedAvg and MOON are run, by a lab whose runs are imported; MOON's complete cell counts, and all
+    # others come from the version.
     folder.rename(tmp_path / "committed")
     carry_out(specs["leaderboard"], second, ("fedavg", "moon"))
+    (second / "imported").mkdir()
+    (second / "runs").rename(second / "imported" / "lab")
     joined = leaderboard.leaderboard(options(second, freeze=later)).data
     assert joined[["method", "rank", FMNIST, CMNIST]].equals(ranks[["method", "rank", FMNIST, CMNIST]])
     rows = pd.read_csv(second / "leaderboard" / "results.csv")
     assert rows.groupby("version")["row"].unique().map(set).to_dict() == {
         day: {"fedavg_m0", "fednova", "feddisco", "scaffold", "moon"}, later: {"fedavg", "moon"},
     }  # fmt: skip
+    assert set(rows.loc[rows["by"] == "lab", "version"]) == {later}
     version = frozen.newest(second, "quick")
     assert version is not None and version.name == later
 
