@@ -95,7 +95,7 @@ def _verdict(claim: Claim, corrected: Interval | None) -> str:
 def _short(found: Difference | None) -> str:
     if found is None:
         return ""
-    return f"{found.mean:+.1f}" + (" [{:.1f}, {:.1f}]".format(*found.interval) if found.interval else "")
+    return f"{found.mean:+.1f}" + (" [{:.1f},\u00a0{:.1f}]".format(*found.interval) if found.interval else "")
 
 
 def draw() -> None:
