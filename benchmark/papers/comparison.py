@@ -131,18 +131,20 @@ def _line(one: Standing, row: Row, prices: pd.DataFrame) -> dict[str, Any] | Non
     costs |= {name: _number(line[name]) for name in ("trials", "search", "runs")}
     costs["traffic"] = _number(price.get("up", math.nan) + price.get("down", math.nan))
     costs["spent"] = _number(line["search"] + line["runs"])
-    made = [
-        f"{words} {name}"
-        for words, what in (("run by", "by"), ("version", "version"))
-        for name in sorted(set(own[what]) - {""})
-    ]
-    status = ", ".join([measured_at(one.runs["preset"].iloc[0]), *made])
     rank = _number(line.get("rank"))
     return {
         "rank": None if rank is None else [rank, *(_interval(line, "") or ())],
-        "cells": cells, "status": status,
+        "cells": cells, "status": _status(own),
         "costs": {name: value for name, value in costs.items() if value is not None},
     }  # fmt: skip
+
+
+def _status(runs: pd.DataFrame) -> str:
+    """``measured at small, run by lab, version 2026-11-28``: what the runs of a method are."""
+    words = [measured_at(runs["preset"].iloc[0])]
+    for before, what in (("run by", "by"), ("version", "version")):
+        words += [f"{before} {name}" for name in sorted(set(runs[what]) - {""})]
+    return ", ".join(words)
 
 
 def _number(value: Any) -> float | None:
