@@ -26,7 +26,7 @@ const drawCost = (section, board, fits) => {
   const label = data === "rank" ? "mean rank (1 is best)" : dataOf(board, data).axis;
   const many = (d3.max(points, (point) => point.x) ?? 1) > 8 * (d3.min(points, (point) => point.x) ?? 1);
   $(".drawing", section).replaceChildren(points.length ? plot(`${label} against ${board.costs[cost]}, a point for each method with default and with tuned values`, width, {
-    height: Math.min(520, Math.max(340, width * 0.5)), marginTop: 16, marginRight: width > 600 ? 120 : 70,
+    height: Math.min(520, Math.max(340, width * 0.5)), marginTop: 28, marginRight: width > 600 ? 120 : 70,
     x: { label: board.costs[cost], type: many && points.every((point) => point.x > 0) ? "log" : "linear", nice: true, grid: true, ticks: 6, tickFormat: "~s" },
     y: { label, reverse: !upward, nice: true, grid: true },
     marks: [
