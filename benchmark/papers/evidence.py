@@ -1,7 +1,6 @@
 """The tables and pictures of docs/results.md, from results/claims.yaml and the committed values by seed."""
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -10,9 +9,16 @@ import yaml
 from benchmark.papers.draw_results import FOREST, draw_forest
 from benchmark.paths import ROOT
 from benchmark.reports.claims import verdict
-from benchmark.reports.statistics import Difference, Interval, Summary, holm, paired_difference, welch
+from benchmark.reports.published import Published, printed_difference, read_published
+from benchmark.reports.statistics import Difference, Interval, holm, paired_difference
 
 RESULTS = ROOT / "results"
+
+NAMES = {"method": "row", "setting": "column", "mean": "published_mean", "std": "published_std",
+         "n_seeds": "published_n", "seeds": "reproduced_seeds"}  # fmt: skip
+"""Columns of the files of results/published -> those of tables."""
+
+Line = dict[str, str]
 
 
 class Claim(NamedTuple):
@@ -31,45 +37,42 @@ def claims() -> dict[str, list[Claim]]:
 
 
 def _of(entry: dict[str, Any]) -> Iterator[Claim]:
-    cells = _cells(RESULTS / entry["table"])
-    if "others" in entry:
-        cells["reproduced_seeds"] = _cells(RESULTS / entry["others"])["seeds"]
+    cells = _cells(entry["table"])
+    repeated = _cells(entry["others"]) if "others" in entry else cells
     ((row, name),) = entry["row"].items()
     form = f" ({entry['form']})" if "form" in entry else ""
     for column, where in entry["columns"].items():
         for base, other in entry["bases"].items():
-            first, second = (cells.loc[(key, column)] for key in (row, base))
-            known = first["published_mean"] + second["published_mean"]  # NaN if one of them is
-            printed = None if pd.isna(known) else welch(_printed(first), _printed(second))
-            others, here = (paired_difference(*map(seeds, (first, second))) for seeds in (_others, _by_seed))
+            pair = (row, column), (base, column)
+            printed = printed_difference(*(_printed(cells[key]) for key in pair))
+            others = paired_difference(*(_repeated(repeated.get(key, {})) for key in pair))
+            here = paired_difference(*(_by_seed(cells[key]) for key in pair))
             yield Claim(f"{name} - {other}, {where}{form}", printed, others, here)
 
 
-def _cells(path: Path) -> pd.DataFrame:
-    """A committed table by row and column. The files of results/published name the same things otherwise."""
-    names = {"method": "row", "setting": "column", "mean": "published_mean", "std": "published_std"}
-    cells = pd.read_csv(path, dtype={"seeds": str, "row": str})
-    if "setting" in cells:
-        cells = cells.rename(columns=names | {"n_seeds": "published_n"}).drop_duplicates(["row", "column"])
-    return cells.set_index(["row", "column"]).sort_index()
+def _cells(name: str) -> dict[tuple[str, str], Line]:
+    """The lines of a committed table by row and column; files of results/published get the names of tables."""
+    frame = read_published(RESULTS / name)
+    if "setting" in frame:
+        frame = frame.rename(columns=NAMES)
+    lines: dict[tuple[str, str], Line] = {}
+    for line in frame.to_dict("records"):
+        lines.setdefault((line["row"], line["column"]), line)
+    return lines
 
 
-def _printed(cell: pd.Series) -> Summary:
-    """What the paper prints; a paper without standard deviations has no number of seeds either."""
-    spread = not pd.isna(cell["published_std"])
-    std, n = (float(cell["published_std"]), int(cell["published_n"])) if spread else (None, 0)
-    return Summary(float(cell["published_mean"]), std, n)
+def _printed(line: Line) -> Published:
+    return Published(*(line.get(f"published_{name}", "") for name in ("mean", "std", "n")))
 
 
-def _by_seed(cell: pd.Series, name: str = "seeds") -> dict[int, float]:
-    """``0=57.77;1=57.76`` as numbers. What others print has no seed; there runs of the same place are pairs."""
-    values = [value for value in str(cell.get(name, "")).split(";") if value not in ("", "nan")]
-    pairs = (value.split("=") if "=" in value else (place, value) for place, value in enumerate(values))
+def _repeated(line: Line) -> dict[int, float]:
+    return Published(seeds=line.get("reproduced_seeds", "")).values
+
+
+def _by_seed(line: Line) -> dict[int, float]:
+    """``0=57.77;1=57.76`` as numbers; nothing in the files of results/published."""
+    pairs = (pair.split("=") for pair in line.get("seeds", "").split(";") if pair)
     return {int(seed): float(value) for seed, value in pairs}
-
-
-def _others(cell: pd.Series) -> dict[int, float]:
-    return _by_seed(cell, "reproduced_seeds")
 
 
 def table(found: list[Claim]) -> str:

@@ -1,7 +1,7 @@
 """The numbers that the papers print, and those of others who repeated them, read from ``results/published``."""
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -10,7 +10,7 @@ import pandas as pd
 from benchmark.errors import ConfigError
 from benchmark.experiments.spec import TableSpec
 from benchmark.paths import published_file
-from benchmark.reports.statistics import Summary
+from benchmark.reports.statistics import Difference, Summary, welch
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,14 @@ class Published:
         if not self.mean:
             return "N/A"
         return f"{self.mean} ± {self.std}" if self.std else self.mean
+
+
+def printed_difference(first: Published | None, second: Published | None) -> Difference | None:
+    """The first printed mean minus the second, with Welch's interval if both have an SD; None without both."""
+    if not (first and second and first.summary and second.summary):
+        return None
+    found = welch(first.summary, second.summary)
+    return replace(found, mean=round(found.mean, 6))  # 94.01 - 92.00 is 2.01
 
 
 @lru_cache(maxsize=64)

@@ -13,7 +13,7 @@ from typing import TypeVar
 from benchmark.experiments.parts import Column, Row
 from benchmark.experiments.plan import TunedValues
 from benchmark.experiments.spec import TableSpec
-from benchmark.reports.published import Published, published_cells
+from benchmark.reports.published import Published, printed_difference, published_cells
 from benchmark.reports.statistics import (
     Difference,
     Mark,
@@ -22,7 +22,6 @@ from benchmark.reports.statistics import (
     paired_difference,
     rank,
     summarise,
-    welch,
 )
 from benchmark.runs.status import RunState
 
@@ -134,12 +133,8 @@ class CellResult:
 
     @property
     def published_difference(self) -> Difference | None:
-        """The printed mean minus that of ``base``, with Welch's interval if both have an SD; None without both."""
-        if not (self.base and self.base.published and self.published):
-            return None
-        first, second = self.published.summary, self.base.published.summary
-        found = welch(first, second) if first and second else None
-        return found and replace(found, mean=round(found.mean, 6))  # 94.01 - 92.00 is 2.01
+        """The printed mean minus that of ``base``, as `printed_difference`."""
+        return printed_difference(self.published, self.base.published) if self.base else None
 
     @property
     def reproduced_difference(self) -> Difference | None:
