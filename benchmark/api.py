@@ -104,7 +104,7 @@ def run(
     if not had_ended:
         index.refresh([config.key])
         remember_rates(index, [config])
-    return require_ended(Runs(listed(RunIndex(index.results), [config.key]), index.results.root))[0]
+    return require_ended(Runs(listed(index, [config.key])))[0]
 
 
 def sweep(
@@ -146,8 +146,9 @@ def sweep(
         printed, where = write_sweep(swept, command or f"benchmark.api.sweep({values!r})", index)
         if code == 130:
             raise Stopped
-        found = listed(RunIndex(index.results), dict.fromkeys(config.key for config in configs))
-        return require_ended(Runs(found, index.results.root, printed, where, failed=code != 0))
+        found = Runs(listed(index, dict.fromkeys(config.key for config in configs)))
+        found.table, found.files, found.failed = printed, where, code != 0
+        return require_ended(found)
 
 
 def table(
@@ -280,7 +281,9 @@ def runs(results: str | Path = "results", **where: Any) -> Runs:
     A value is a text with patterns as of the command (``method="fed*"``), or a list of values.
     """
     index = RunIndex(ResultsFolder(Path(results)).existing())
-    return Runs(find_runs(index, _conditions(where)), Path(results), problems=tuple(index.problems.values()))
+    found = Runs(find_runs(index, _conditions(where)))
+    found.problems = tuple(index.problems.values())
+    return found
 
 
 def show(

@@ -10,6 +10,7 @@ import hashlib
 import importlib.util
 import json
 import linecache
+import shutil
 import subprocess
 import traceback
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,7 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from benchmark.paths import PACKAGES, ROOT, ROOTS
+from benchmark.paths import PACKAGES, PARTS, ROOT, ROOTS
 from benchmark.system import replacing
 
 ENGINE = (
@@ -220,7 +221,9 @@ def _state() -> dict[str, Any]:
 def _git(root: Path, *words: str) -> str:
     """What git prints about a folder; empty without git."""
     try:
-        done = subprocess.run(["git", "-C", str(root), *words], capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            ["git", "-C", str(root), *words], capture_output=True, text=True, errors="replace", check=False
+        )
     except OSError:
         return ""
     return done.stdout.strip("\n") if done.returncode == 0 else ""
@@ -231,8 +234,12 @@ def snapshot(folder: Path) -> Path:
 
     It has a folder for each of `ROOTS`, numbered in their order, and `NOTE`.
     """
-    if (ROOT.parent / NOTE).is_file():
-        return ROOT.parent
+    if (ROOT.parent / NOTE).is_file():  # this process runs from a snapshot, perhaps of another results folder
+        place = folder / ROOT.parent.name
+        if not place.is_dir():
+            with replacing(place) as beside:
+                shutil.copytree(ROOT.parent, beside)
+        return place
     files = {f"{number}/{name}": root / name for number, root in enumerate(ROOTS) for name in _files(root)}
     content = {name: path.read_bytes() for name, path in files.items()}
     name = digest({name: hashlib.sha256(source).hexdigest() for name, source in content.items()})[:DIGITS]
@@ -274,4 +281,6 @@ def _files(root: Path) -> list[str]:
         paths = [path for part in parts for kind in kinds for path in (root / part).rglob(kind)]
         listed = [path.relative_to(root).as_posix() for path in paths]
     kept = [name for name in listed if not name.startswith(LEFT_OUT) or name.startswith(KEPT_RESULTS)]
+    if root != ROOT:  # anything may lie in a user's repository, raw data for example
+        kept = [name for name in kept if name.startswith((*PARTS, *KEPT_RESULTS))]
     return sorted(name for name in kept if name and (root / name).is_file())

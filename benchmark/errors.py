@@ -29,7 +29,7 @@ class ConfigError(UserError):
 
 
 class StorageError(ConfigError):
-    """The results folder cannot be used: locked by another process, another format, damaged, or the disk is full."""
+    """The results folder cannot be used: another format, damaged, or the disk is full."""
 
 
 class Stopped(KeyboardInterrupt):

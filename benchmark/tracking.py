@@ -161,5 +161,7 @@ class TrackedRun(Tracker):
 
 
 def sent_of(note: Path) -> int:
-    """The last round that was sent; -1 if none was."""
-    return int(note.read_text()) if note.exists() else -1
+    """The last round that was sent; -1 if none was, or if the note is not whole."""
+    with contextlib.suppress(OSError, ValueError):
+        return int(note.read_text())
+    return -1

@@ -148,13 +148,17 @@ def test_git_says_what_a_snapshot_has_and_from_where(tmp_path: Path, write: Repo
     repository = tmp_path / "repository"
     git = ["git", "-C", str(repository), "-c", "user.name=x", "-c", "user.email=x@example.org"]
     write(".gitignore", "methods/toy_unused.py\n")
+    write("conf/words.txt", "words")
     for words in (["init", "-q"], ["add", "-A"], ["commit", "-q", "-m", "all"]):
         subprocess.run([*git, *words], check=True)
     write("methods/toy_deep.py", "deep = 'changed'\n")
     write("methods/toy_new.py", "new = 1\n")
+    write("images/raw.txt", "of many gigabytes")
+    (repository / "conf/words.txt").write_bytes(b"caf\xe9")  # not UTF-8
     place = code.snapshot(tmp_path / "code")
     mine, _ = code.roots_of(place)
     assert not (mine / "methods/toy_unused.py").exists() and (mine / "methods/toy_new.py").exists()
+    assert not (mine / "images").exists()
     about = json.loads((place / code.NOTE).read_text())
     assert (
         about["dirty"]
@@ -166,8 +170,8 @@ def test_git_says_what_a_snapshot_has_and_from_where(tmp_path: Path, write: Repo
 
 
 def test_a_process_runs_from_a_snapshot(tmp_path: Path) -> None:
-    """It names the snapshot in its result, and makes no other one."""
-    place = code.snapshot(tmp_path / "results" / "code")
+    """It names the snapshot in its result. In another results folder it is the same one."""
+    place = code.snapshot(tmp_path / "earlier" / "code")
     words = [sys.executable, "-P", "-m", "benchmark", *FAKE_RUN, f"paths.results={tmp_path / 'results'}"]
     done = subprocess.run(
         words, cwd=tmp_path, env=os.environ | environment(place), capture_output=True, text=True, check=False

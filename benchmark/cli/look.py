@@ -32,7 +32,7 @@ from benchmark.paths import conf_files
 from benchmark.registry import broken_files
 from benchmark.reports.render.console import TextConsole
 from benchmark.runs.folder import ResultsFolder
-from benchmark.runs.listing import LONGEST, MOST, telling
+from benchmark.runs.listing import LONGEST, MOST, as_text, telling
 from benchmark.runs.status import RunState
 
 SHOWN = 20
@@ -224,15 +224,15 @@ def _print_runs(found: api.Runs, options: RunsOptions) -> None:
     """All columns that were asked for as CSV, or a table with a line for each run, cut at the width of the terminal."""
     from benchmark.reports.runs import run_frame
 
-    runs, csv, settings = found.runs, options.format == "csv", list[str]()
+    csv, settings = options.format == "csv", list[str]()
     if options.columns is not None:
-        keys = dict.fromkeys(key for run in runs for key in run.settings)
-        frame = run_frame(runs, list(keys))
+        keys = dict.fromkeys(key for run in found for key in run.settings)
+        frame = run_frame(found, list(keys))
         frame = frame[matching(list(frame), options.columns, "columns", "the runs' columns")]
     elif csv:
         frame = found.frame()
     else:
-        frame = run_frame(runs, settings := telling(runs))
+        frame = run_frame(found, settings := telling(found))
         ended = [name for name in ("state", "round", *METRICS, "seconds") if name in frame]
         frame = frame[[*settings, *ended]]
     if csv:
@@ -244,7 +244,7 @@ def _print_runs(found: api.Runs, options: RunsOptions) -> None:
         if options.columns or len(settings) < 2 or text.index("\n") <= console.width - LONGEST:
             break
         frame = frame.drop(columns=settings.pop())
-    names = (f"{run.key} (run by {run.files.by})" if run.files.by else run.key for run in runs)
+    names = (f"{run.key} (run by {run.files.by})" if run.files.by else run.key for run in found)
     lines = zip(text.splitlines(), ["run", *names], strict=True)
     text = "\n".join("  ".join(line) for line in lines)
     console.print(Text(text), no_wrap=True, overflow="ellipsis")
@@ -281,7 +281,7 @@ def show(argv: Sequence[str]) -> int:
         print(f"\n# {name}\n{text}", end="")
     print("\n# configuration (later layers win; the rest are defaults, and files of conf that a layer names)")
     for key, value in flat(cell.runs[0].model_dump(mode="json", include=set(IDENTITY))):
-        print(f"{key}: {yaml.safe_dump([value], default_flow_style=True, width=10**9).strip()[1:-1]}")
+        print(f"{key}: {as_text(value)}")
     return 0
 
 

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 
 from benchmark import paths
-from benchmark.cli import COMMANDS, GONE, GROUPS
+from benchmark.cli import COMMANDS, GROUPS
 from benchmark.code import place_of
 from benchmark.errors import ConfigError, Stopped, UserError, printable, wrong
 from benchmark.system import explain
@@ -64,8 +64,6 @@ def _dispatch(argv: Sequence[str]) -> int:
         print(USAGE)
         return 0 if argv else 2
     name = argv[0]
-    if name in GONE:
-        raise ConfigError(f"the command {name} is gone: {GONE[name]}.")
     if name not in COMMANDS:
         raise ConfigError(wrong("command", name, f"one of: {', '.join(COMMANDS)}", known=COMMANDS))
     paths.require_usable()

@@ -23,6 +23,7 @@ from benchmark.engine.records import Record
 from benchmark.errors import ConfigError, wrong
 from benchmark.experiments.sweeps import METRIC
 from benchmark.launch.progress import LINE_SECONDS, duration, say
+from benchmark.runs.listing import as_text
 from benchmark.runs.status import RunState
 
 FLAGS = {"-m": "many", "--multirun": "many", "-h": "help", "--help": "help", "-c": "show", "--cfg": "show"}
@@ -87,7 +88,7 @@ def _print_configuration(words: Sequence[str], with_meanings: bool) -> None:
     print(USAGE + "".join(f"{group}: {', '.join(group_names(group))}\n" for group in CHOICES))
     meanings = {key: field.description for key, field, _ in declared_settings()}
     for key, value in flat(plain):
-        text = yaml.safe_dump([value], default_flow_style=True, width=10**9).strip()[1:-1]
+        text = as_text(value)
         print(f"{key}={text}" + (f"  # {meanings[key]}" if key in meanings else ""))
 
 

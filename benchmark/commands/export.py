@@ -10,8 +10,6 @@ from pydantic import Field
 
 from benchmark.commands.options import TrackingOptions, tracking_settings
 from benchmark.commands.results import Runs
-from benchmark.config.compose import resolve
-from benchmark.config.files import read_yaml
 from benchmark.errors import ConfigError, nearest, wrong
 from benchmark.experiments.selection import ResultsOptions
 from benchmark.runs.archive import By, write_archive
@@ -66,9 +64,7 @@ def export_weights(options: ExportOptions) -> Path:
     if not folder.is_finished:
         expected = "a run that is done. Give the command that made it again"
         raise ConfigError(wrong("run", f"{key}, which is not finished", expected))
-    plain = read_yaml(folder.path / "config.yaml", "configuration")
-    del plain["hash"]
-    config = resolve(plain | {"paths": plain.get("paths", {}) | {"results": str(options.results)}})
+    config = folder.read_config()
     saved = checkpoint.load(folder.path / "checkpoint.pt", config)
     if saved is None:
         expected = "the one after the last round"
@@ -103,7 +99,8 @@ def archive_runs(options: ArchiveOptions, where: Mapping[str, str]) -> tuple[Pat
     """
     index = RunIndex(ResultsFolder(options.results).existing())
     ended = (RunState.DONE, RunState.DIVERGED)
-    runs = [run for run in find_runs(index, where) if run.state in ended and not run.files.by]
+    runs = Runs(run for run in find_runs(index, where) if run.state in ended and not run.files.by)
+    runs.problems = tuple(index.problems.values())
     if not runs:
         words = " ".join(f"{key}={value}" for key, value in where.items())
         raise ConfigError(
@@ -111,7 +108,7 @@ def archive_runs(options: ArchiveOptions, where: Mapping[str, str]) -> tuple[Pat
         )
     path = options.out or Path(f"{options.by}.zip")
     write_archive(path, {run.key: run.files for run in runs}, options.by)
-    return path, Runs(runs, options.results, problems=tuple(index.problems.values()))
+    return path, runs
 
 
 def send_runs(options: WandbOptions) -> tuple[int, bool]:

@@ -14,7 +14,7 @@ from benchmark.config.schema import RunConfig
 from benchmark.errors import usable
 from benchmark.experiments import estimate
 from benchmark.experiments.plan import Cells, check, unique_runs
-from benchmark.experiments.selection import TableQuery, find_tables, plan_tables
+from benchmark.experiments.selection import TableQuery, find_tables, plan_table
 from benchmark.experiments.spec import TableSpec
 from benchmark.experiments.tables import NoTable
 from benchmark.launch import launch, slurm
@@ -72,8 +72,7 @@ def plans_of(query: TableQuery, options: LaunchOptions | None = None) -> Plans:
         tables = []
     settings = run_settings(ResultsFolder(query.results, query.stale), options or LaunchOptions())
     is_named = any(given is not None for given in (query.paper, query.table, query.name))
-    plans = usable(tables, lambda table: plan_tables([table], query, settings), lambda table: is_named)
-    return [plan for (plan,) in plans]
+    return usable(tables, lambda table: plan_table(table, query, settings), lambda table: is_named)
 
 
 def run_settings(results: ResultsFolder, options: LaunchOptions) -> dict[str, Any]:
@@ -159,7 +158,8 @@ def run_missing(
 
 
 def _carry_out(options: LaunchOptions, following: Following, wandb: Wandb | None) -> int:
-    runs, settings = list(following.open.values()), launcher_settings(options)
+    runs = list(following.open.values())
+    settings = launcher_settings(options.launcher, options.launcher_settings)
     if isinstance(settings, SlurmSettings):
         return slurm.carry_out(following, runs, settings, wandb)
     given: dict[str, Any] = {"workers": options.workers, "threads": options.threads}

@@ -48,7 +48,7 @@ class LaunchOptions(TrackingOptions):
 
     def check(self) -> None:
         """Refuse wrong settings."""
-        is_slurm = isinstance(launcher_settings(self), SlurmSettings)
+        is_slurm = isinstance(launcher_settings(self.launcher, self.launcher_settings), SlurmSettings)
         if is_slurm and shutil.which("sbatch") is None:
             expected = "local or inline: there is no `sbatch` here. On a cluster use a login node"
             raise ConfigError(wrong("launcher", "slurm", expected, where="with launcher=local"))
@@ -76,13 +76,12 @@ def group_settings(group: str, name: str, given: Mapping[str, Any]) -> dict[str,
     return {**load_group(group, settings["name"]), **settings, **given}
 
 
-def launcher_settings(options: LaunchOptions) -> LocalSettings | SlurmSettings:
-    """Settings of the launcher."""
-    values = group_settings("launcher", options.launcher, options.launcher_settings)
-    if values["name"] == "slurm":
-        return SlurmSettings.of(values)
-    where = f" Set it in conf/launcher/{options.launcher}.yaml or with launcher.KEY=VALUE."
-    return validate(LocalSettings, values, "launcher.", after=where)
+def launcher_settings(name: str, given: Mapping[str, Any]) -> LocalSettings | SlurmSettings:
+    """``conf/launcher/<name>.yaml`` with ``launcher.KEY=VALUE`` on top; `ConfigError` for what is not allowed."""
+    values = group_settings("launcher", name, given)
+    kind: type[LocalSettings | SlurmSettings] = SlurmSettings if values["name"] == "slurm" else LocalSettings
+    where = f" Set it in conf/launcher/{name}.yaml or with launcher.KEY=VALUE."
+    return validate(kind, values, "launcher.", "launcher", after=where)
 
 
 def tracking_settings(options: TrackingOptions, default: str = "off") -> TrackingSettings:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmark.commands.launching import plans_of
-from benchmark.commands.options import LaunchOptions, group_settings
+from benchmark.commands.options import LaunchOptions, launcher_settings
 from benchmark.config.schema import Device, RunConfig, RuntimeConfig, declared
 from benchmark.experiments import estimate
 from benchmark.experiments.estimate import DataNeed, Rate, RunBlock
@@ -115,12 +115,12 @@ def needs_of(options: PlanOptions) -> Needs:
 
 def _places(options: PlanOptions, runs: Sequence[RunConfig]) -> tuple[str, int]:
     """The kind of device of the launcher, and how many of them it uses at the same time."""
-    settings = group_settings("launcher", options.launcher, options.launcher_settings)
-    if settings["name"] == "slurm":
-        slurm = SlurmSettings.of(settings).asking_for(runs)
+    settings = launcher_settings(options.launcher, options.launcher_settings)
+    if isinstance(settings, SlurmSettings):
+        slurm = settings.asking_for(runs)
         tasks = max(1, min(slurm.max_parallel, -(-len(runs) // slurm.side_by_side)))
         return ("cuda", tasks * slurm.gpus) if slurm.gpus else ("cpu", tasks * slurm.side_by_side)
-    workers = 1 if settings["name"] == "inline" else settings.get("workers") or usable_cores()
+    workers = 1 if settings.name == "inline" else settings.workers or usable_cores() // settings.threads
     gpus = 0 if options.device == "cpu" else cuda_devices()
     return ("cuda", gpus) if gpus else ("cpu", max(1, min(workers, len(runs))))
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING
 
 from benchmark.errors import ConfigError
 from benchmark.runs.listing import Run
@@ -29,43 +28,26 @@ class RunFailed(RuntimeError):
         self.runs = runs
 
 
-@dataclass(frozen=True)
-class Runs(Sequence[Run]):
+class Runs(list[Run]):
     """Runs of one results folder.
 
     Attributes:
-        runs: The runs.
-        results: The folder.
         table: Those of a sweep as a table.
         files: Where it was written.
         problems: Runs that were left out because they are damaged, one sentence each.
         failed: Whether some of a sweep have not ended.
     """
 
-    runs: Sequence[Run]
-    results: Path
     table: PrintedTable | None = None
-    files: str = ""
+    files = ""
     problems: tuple[str, ...] = ()
-    failed: bool = False
-
-    def __len__(self) -> int:
-        return len(self.runs)
-
-    @overload
-    def __getitem__(self, place: int) -> Run: ...
-
-    @overload
-    def __getitem__(self, place: slice) -> Runs: ...
-
-    def __getitem__(self, place: int | slice) -> Run | Runs:
-        return Runs(self.runs[place], self.results) if isinstance(place, slice) else self.runs[place]
+    failed = False
 
     def frame(self) -> pd.DataFrame:
         """One row for each run: the settings that differ, state, last round, final metrics, seconds, folder."""
         from benchmark.reports.runs import run_frame
 
-        return run_frame(self.runs)
+        return run_frame(self)
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from benchmark.commands.results import Table
 from benchmark.errors import ConfigError, StorageError, validate, wrong
 from benchmark.experiments.metrics import Show
 from benchmark.experiments.plan import Cells, unique_runs
-from benchmark.experiments.selection import TableQuery, plan_tables
+from benchmark.experiments.selection import TableQuery, plan_table
 from benchmark.experiments.spec import TableSpec
 from benchmark.experiments.tables import spec_called
 from benchmark.launch.progress import say
@@ -174,7 +174,7 @@ def _read_by(parts: Iterable[tuple[str, str] | None], options: TableOptions, ind
     plans: list[tuple[TableSpec, Cells]] = []
     for name, column in filter(None, parts):
         part = options.model_copy(update={"columns": column})
-        plans += plan_tables([spec_called(name)], part, run_settings(index.results, options))
+        plans += [plan_table(spec_called(name), part, run_settings(index.results, options))]
     return plans
 
 

@@ -50,6 +50,7 @@ class TuneOptions(TableQuery, LaunchOptions):
     trials: int | None = Field(
         None,
         ge=2,
+        le=len(tuning.STEPS) * len(tuning.MOMENTA),
         description="so many trials in each cell of every method, drawn from rate, momentum and the first parameter of "
         "the grid, in place of the whole grid; the best two are compared with one seed more",
     )

@@ -28,7 +28,7 @@ class CommandOptions(FileModel):
     """Options of a command: the ``key=value`` words that it takes, with type, default and meaning.
 
     The title of a field says what help and messages call its values, if not its type. A field of type bool is a flag:
-    ``watch`` is set by ``--watch``. A mapping ``GROUP_settings`` takes the words ``GROUP.KEY=VALUE``, with VALUE in
+    ``verbose`` is set by ``--verbose``. A mapping ``GROUP_settings`` takes the words ``GROUP.KEY=VALUE``, with VALUE in
     YAML, and ``dataset_options`` takes ``dataset.options.KEY=VALUE``. A field with ``exclude`` is no word.
     """
 
@@ -148,15 +148,15 @@ def setting_words(group: str, settings: Mapping[str, Any]) -> list[str]:
     return [shlex.quote(f"{group}.{key}={text}") for key, text in texts.items()]
 
 
-def plan_tables(
-    tables: Sequence[TableSpec], query: TableQuery, extra: Mapping[str, Any] | None = None
-) -> list[tuple[TableSpec, Cells]]:
-    """Whole tables, cut to the selected rows and columns, with their runs.
+def plan_table(
+    whole: TableSpec, query: TableQuery, extra: Mapping[str, Any] | None = None
+) -> tuple[TableSpec, Cells]:
+    """A whole table, cut to the selected rows and columns, with its runs.
 
     ``extra`` are settings of all runs that do not belong to a run's identity (paths, runtime).
     """
-    parts = [(whole, select(whole, query)) for whole in tables]
-    return [(part, plan_cells(whole, part, query, extra)) for whole, part in parts]
+    part = select(whole, query)
+    return part, plan_cells(whole, part, query, extra)
 
 
 def plan_cells(
@@ -190,11 +190,6 @@ def find_cell(options: ShowOptions) -> PlannedCell:
     return cell
 
 
-def whole_tables(query: TableChoice) -> list[TableSpec]:
-    """The tables selected by name, or by paper and number, with all rows and columns."""
-    return find_specs(query.paper, query.table) if query.name is None else [spec_called(query.name)]
-
-
 def find_tables(query: TableChoice) -> list[TableSpec]:
     """The selected tables that have the preset and a row and a column for every pattern, uncut.
 
@@ -205,7 +200,7 @@ def find_tables(query: TableChoice) -> list[TableSpec]:
         NoTable: No table is left; the message is about the first one.
     """
     kept, problems, lacking = [], [], []
-    wholes = whole_tables(query)
+    wholes = find_specs(query.paper, query.table) if query.name is None else [spec_called(query.name)]
     cells = query if isinstance(query, TableQuery) else TableQuery()
     _check_named(wholes, cells)
     for spec in wholes:

@@ -1,12 +1,11 @@
 """A sweep: every combination of values of settings, and as a table a row for each, with its seeds in one cell."""
 
-import hashlib
 import itertools
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from benchmark import code
 from benchmark.config.compose import configured, resolve
 from benchmark.config.schema import RunConfig
 from benchmark.errors import ConfigError, UserError
@@ -75,8 +74,7 @@ class Sweep:
     @property
     def name(self) -> str:
         """Name of its files: the swept settings, and a digest of what is swept. More seeds do not change it."""
-        rows = {run.row: run.config.hash for run in self.runs}
-        digest = hashlib.sha256(json.dumps(rows, sort_keys=True).encode()).hexdigest()[:8]
+        digest = code.digest({run.row: run.config.hash for run in self.runs})[:8]
         return "-".join([*(key.rpartition(".")[2] for key in self.keys), digest])
 
     @property

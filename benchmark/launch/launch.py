@@ -140,10 +140,10 @@ def carry_out(
             problem = _local(plan, settings, following, stop)
     if problem:
         print(f"error: {problem}", file=sys.stderr)
-    if following.failed or problem:
-        return 1
-    shutil.rmtree(plan.path.parent, ignore_errors=True)
-    return 130 if stop() else 0
+    has_failed = bool(following.failed or problem)
+    if not has_failed:
+        shutil.rmtree(plan.path.parent, ignore_errors=True)
+    return 130 if stop() else int(has_failed)
 
 
 def run_here(index: RunIndex, config: RunConfig, progress: Progress, wandb: Wandb | None = None) -> RunResult:

@@ -61,7 +61,7 @@ def _visible(device: str, devices: Sequence[str], count: int) -> str:
 
 
 def environment(place: Path) -> dict[str, str]:
-    """The variables by which a process runs from a snapshot."""
+    """The variables by which a process runs from a snapshot. What PYTHONPATH has already is to follow."""
     *repositories, checkout = map(str, code.roots_of(place))
     return {"PYTHONPATH": checkout, VARIABLE: os.pathsep.join(repositories)}
 
@@ -88,10 +88,10 @@ class Workers:
 
     def start(self, number: int) -> None:
         """Start at most ``number`` processes. Raises OSError if the system refuses."""
-        snapshot = self.plan.root / "code" / self.plan.code
-        base = (
-            os.environ | dict.fromkeys(THREAD_VARIABLES, str(self.settings.threads)) | environment(snapshot)
-        )
+        threads = dict.fromkeys(THREAD_VARIABLES, str(self.settings.threads))
+        base = os.environ | threads | environment(self.plan.root / "code" / self.plan.code)
+        if before := os.environ.get("PYTHONPATH"):
+            base["PYTHONPATH"] += os.pathsep + before
         self.processes, self.logs = [], []
         for place, device in enumerate(assign_devices(number, self.settings)):
             own = {} if device is None else {"CUDA_VISIBLE_DEVICES": device}

@@ -1,18 +1,17 @@
 """Settings of the launchers."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt
+from pydantic import Field, PositiveInt, model_validator
 
+from benchmark.config.files import FileModel
 from benchmark.config.schema import RunConfig
-from benchmark.errors import ConfigError, validate, wrong
+from benchmark.errors import wrong
 
 
-class LocalSettings(BaseModel):
+class LocalSettings(FileModel):
     """How runs are carried out here. A file of ``conf/launcher`` states what differs from these defaults."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: Literal["local", "inline"] = "local"
     workers: PositiveInt | None = Field(
@@ -30,10 +29,8 @@ class LocalSettings(BaseModel):
     grace: float = Field(30.0, ge=0, description="seconds to save the state of runs after Ctrl-C or SIGTERM")
 
 
-class SlurmSettings(BaseModel):
+class SlurmSettings(FileModel):
     """How runs are carried out on a cluster. A file of ``conf/launcher`` states what differs from these defaults."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str = "slurm"
     partition: str | None = Field(None, description="partition of the cluster; null: its default")
@@ -70,17 +67,13 @@ class SlurmSettings(BaseModel):
         {}, description="other parameters of sbatch by their long names: {qos: high, constraint: a100}"
     )
 
-    @classmethod
-    def of(cls, values: Mapping[str, Any]) -> "SlurmSettings":
-        """Validate plain values. Raises `ConfigError`, which names the key."""
-        settings = validate(
-            cls, values, "launcher.", after=" Set it in conf/launcher/slurm.yaml or with launcher.KEY=VALUE."
-        )
-        if settings.seconds_to_signal <= settings.grace:
-            saving = (settings.signal_delay + settings.grace) / 60
+    @model_validator(mode="after")
+    def _has_time_to_save(self) -> "SlurmSettings":
+        if self.seconds_to_signal <= self.grace:
+            saving = (self.signal_delay + self.grace) / 60
             expected = f"more than the {saving:g} minutes for saving (launcher.signal_delay, launcher.grace)"
-            raise ConfigError(wrong("launcher.time", settings.time, expected))
-        return settings
+            raise ValueError(wrong("launcher.time", self.time, expected))
+        return self
 
     def asking_for(self, runs: Sequence[RunConfig]) -> "SlurmSettings":
         """These settings with the number of GPUs that a task of these runs asks for."""

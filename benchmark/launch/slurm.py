@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from benchmark import code
 from benchmark.config.schema import RunConfig
 from benchmark.errors import ConfigError
-from benchmark.launch.launch import SHOWN, plan_of
+from benchmark.launch.launch import plan_of
 from benchmark.launch.local import Workers, environment
 from benchmark.launch.progress import Following, say
 from benchmark.launch.settings import SlurmSettings
@@ -133,13 +133,14 @@ def submit(plan: Plan, settings: SlurmSettings, number: int) -> str:
         raise ConfigError(f"launcher=slurm: got the folder {str(folder)!r}; expected one without % \\ or :.")
     executor = submitit.SlurmExecutor(folder=folder, max_num_timeout=TIMEOUTS)
     variables = environment(plan.root / "code" / plan.code)
+    exports = [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]
     executor.update_parameters(
         job_name=name_of(plan.root),
         time=s.time,
         signal_delay_s=s.signal_delay,
         cpus_per_task=s.cpus_per_job or s.side_by_side * s.threads,
         array_parallelism=s.max_parallel,
-        setup=[*s.setup, *(f"export {name}={shlex.quote(value)}" for name, value in variables.items())],
+        setup=[*s.setup, f'{exports[0]}"${{PYTHONPATH:+:$PYTHONPATH}}"', *exports[1:]],
         additional_parameters=s.slurm,
         **s.asked,
     )
@@ -219,9 +220,7 @@ def _follow(plan: Plan, settings: SlurmSettings, following: Following, pulled: s
         if following.open and (losses == LOSSES or (losses and ended)):
             print(_why(plan), file=sys.stderr)
             return 1
-    for key, why in list(following.failed.items())[:SHOWN]:
-        print(f"failed: {key}: {why}", file=sys.stderr)
-    return 1 if following.failed else 0
+    return int(bool(following.failed))
 
 
 def _why(plan: Plan) -> str:

@@ -16,7 +16,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 from benchmark.config.schema import RunConfig
-from benchmark.errors import UserError, printable
+from benchmark.errors import StorageError, UserError, printable
 from benchmark.runs.files import write_with_folder
 from benchmark.runs.folder import ResultsFolder
 from benchmark.runs.status import RunResult, RunState
@@ -51,7 +51,8 @@ class Plan(BaseModel):
         return self.root / "launches" / self.id / "plan.json"
 
     def write(self) -> None:
-        write_with_folder(self.path, json.dumps(self.model_dump(mode="json")).encode())
+        plain = self.model_dump(mode="json") | {"keys": self.keys}
+        write_with_folder(self.path, json.dumps(plain).encode())
 
     @property
     def keys(self) -> list[str]:
@@ -90,6 +91,8 @@ def work(
                 started = time.perf_counter()
                 try:
                     result = execute(config, folder, launch, stop=stop)
+                except StorageError:  # nothing can be written, so not even that the run has failed
+                    raise
                 except UserError as error:
                     result = RunResult(RunState.FAILED, str(error))
                 seconds = time.perf_counter() - started
@@ -118,7 +121,7 @@ def main(path: str, offset: str) -> int:
     try:
         work(plan, stop.is_set, int(offset) % max(1, len(plan.runs)), _log)
     except Exception as error:
-        message = explain(error)
+        message = str(error) if isinstance(error, UserError) else explain(error)
         if message is None:
             raise
         print(message)

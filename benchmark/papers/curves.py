@@ -10,7 +10,7 @@ import pandas as pd
 
 from benchmark.errors import ConfigError, wrong
 from benchmark.experiments.plan import PlannedCell
-from benchmark.experiments.selection import TableQuery, plan_tables
+from benchmark.experiments.selection import TableQuery, plan_table
 from benchmark.experiments.spec import TableSpec
 from benchmark.experiments.tables import spec_called
 from benchmark.reports.collect import recorded
@@ -33,7 +33,7 @@ def curves(options: TableQuery) -> Table:
     """How the runs of a table come on: the mean of each fifth of their rounds, and all curves as CSV."""
     if options.name is None:
         raise ConfigError(wrong("name", "curves", "the name of a table, with curves=true beside it"))
-    ((spec, cells),) = plan_tables([spec_called(options.name)], options)
+    spec, cells = plan_table(spec_called(options.name), options)
     if spec.metric_format.of:
         raise ConfigError(f"name: {spec.name} shows {spec.metric}, which has no curve; choose another table.")
     index = RunIndex(ResultsFolder(options.results, options.stale).existing())

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from benchmark.config.merge import flat
 from benchmark.config.schema import IDENTITY, RunConfig
 from benchmark.engine.records import Record
 from benchmark.errors import StorageError
@@ -171,17 +172,16 @@ def _by_step(taken: Sequence[tuple[int, int]]) -> dict[str, Any]:
 
 def differences(run: RunConfig, other: RunConfig) -> list[tuple[str, Any, Any]]:
     """(setting, its value, the other's) of the settings in which two configurations differ; None where one lacks it."""
-    first, second = (_flat(config.model_dump(mode="json", include=set(IDENTITY))) for config in (run, other))
+    first, second = (
+        {
+            key: value
+            for key, value in flat(config.model_dump(mode="json", include=set(IDENTITY)))
+            if value != {}
+        }
+        for config in (run, other)
+    )
     keys = [key for key in {**first, **second} if first.get(key) != second.get(key)]
     return [(key, first.get(key), second.get(key)) for key in keys if key != "method.label"]
-
-
-def _flat(node: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in node.items():
-        name = f"{prefix}{key}"
-        flat |= _flat(value, f"{name}.") if isinstance(value, Mapping) else {name: value}
-    return flat
 
 
 def _environment(runs: Sequence[Mapping[str, Any]]) -> list[str]:

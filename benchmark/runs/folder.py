@@ -35,7 +35,7 @@ from benchmark.config.schema import RunConfig
 from benchmark.errors import StorageError, wrong
 from benchmark.runs import claim
 from benchmark.runs.files import reading, storing, write_with_folder
-from benchmark.runs.result_files import damaged, read_result, record_bytes
+from benchmark.runs.result_files import DamagedError, damaged, read_result, record_bytes
 from benchmark.runs.status import Result
 
 FORMAT = 3
@@ -329,10 +329,14 @@ class ResultsFolder:
         Returns the number of folders.
         """
         left = list((self.root / "runs").glob("*/.seed*.old-*"))
-        named = {result.made["code"] for key in self.run_keys() if (result := self.run(key).result())}
+        named = set()
+        for key in self.run_keys():
+            with contextlib.suppress(DamagedError):
+                if result := self.run(key).result():
+                    named.add(result.made["code"])
         for path in (self.root / "launches").glob("*/plan.json"):
             plan = json.loads(path.read_bytes())
-            runs = [self.run(RunConfig.model_validate(plain).key) for plain in plan["runs"]]
+            runs = [self.run(key) for key in plan["keys"]]
             is_queued = path.with_name("job").exists() and not all(run.is_finished for run in runs)
             if is_queued or any(run.is_held for run in runs):
                 named.add(plan["code"])

@@ -60,7 +60,8 @@ class RunIndex:
             self._results[key] = None
             try:
                 folder = self.folder(key)
-                self._by[key], result = folder.by, folder.result()
+                self._by[key] = folder.by
+                result = folder.result()
                 if result is not None:  # tables of thousands of runs do not need the samples of each client
                     made = {k: v for k, v in result.made.items() if k != "clients"}
                     self._results[key] = replace(result, made=made)

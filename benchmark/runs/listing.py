@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from benchmark.config.merge import flat
 from benchmark.config.schema import GROUPS, RunConfig
 from benchmark.engine.records import Record
 from benchmark.errors import ConfigError, nearest
@@ -83,7 +84,7 @@ class Run:
         names = {
             group: node["name"] if isinstance(node, dict) else node.name for group, node in names.items()
         }
-        return names | {key: value for key, value in _flat(plain) if key not in NAMES}
+        return names | {key: value for key, value in flat(plain) if key not in NAMES and value != {}}
 
     def fits(self, where: Mapping[str, str]) -> bool:
         """Whether the value of each key is one of the values or patterns, ``a,b*``, that ``where`` names."""
@@ -92,14 +93,6 @@ class Run:
             key in settings and any(fnmatchcase(as_text(settings[key]), one) for one in wanted.split(","))
             for key, wanted in where.items()
         )
-
-
-def _flat(node: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in node.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
 
 
 def as_text(value: Any) -> str:

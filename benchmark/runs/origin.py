@@ -56,11 +56,9 @@ def made_by(config: RunConfig, data: RunData, run: FederatedRun, snapshot: str) 
         "processor": gpu or processor(),
         "prepared": str(data.dataset.folder),
         "unseen": list(data.unseen),
-        "note": data.dataset.note,
         "clients": {
             "class_names": list(data.dataset.classes),
             "attribute_names": list(data.dataset.attributes),
             "counts": data.partition.counts.tolist(),
         },
-        "label": config.method.get("label", config.method.get("name", "")),
     }

@@ -60,17 +60,13 @@ def write_result(folder: Path, result: Result) -> None:
 def read_result(folder: Path) -> Result | None:
     """What result.json says; None without a folder. Raises `DamagedError` for anything but what was written."""
     path = folder / "result.json"
+    if not folder.is_dir():
+        return None
+    written = _content(path)
     try:
-        with reading(path):
-            content = json.loads(path.read_bytes())
+        content = json.loads(written)
         digest = content.pop("digest")
         result = Result(**content | {"state": RunState(content["state"])})
-    except StorageError as error:
-        if isinstance(error.__cause__, FileNotFoundError | NotADirectoryError):
-            if not folder.is_dir():
-                return None
-            raise damaged(path, "it is missing") from error
-        raise
     except (TypeError, AttributeError, KeyError, ValueError) as error:
         raise damaged(path, str(error)) from error
     if digest != code.digest(content):
@@ -88,13 +84,16 @@ def read_records(folder: Path, result: Result) -> list[Record]:
 def record_bytes(folder: Path, result: Result) -> bytes:
     """The content of ``records.jsonl``. `DamagedError` unless complete and unchanged."""
     path = folder / "records.jsonl"
-    try:
-        with reading(path):
-            content = path.read_bytes()
-    except StorageError as error:
-        if isinstance(error.__cause__, FileNotFoundError):
-            raise damaged(path, "it is missing") from error
-        raise
+    content = _content(path)
     if (len(content), hashlib.sha256(content).hexdigest()) != (result.records_bytes, result.records_sha256):
         raise damaged(path, f"{len(content)} bytes; expected {result.records_bytes} with another digest")
     return content
+
+
+def _content(path: Path) -> bytes:
+    """What a file of a finished run has. `DamagedError` if it is missing."""
+    with reading(path):
+        try:
+            return path.read_bytes()
+        except FileNotFoundError as error:
+            raise damaged(path, "it is missing") from error

@@ -14,7 +14,7 @@ from edited_code import Edit, edited  # noqa: F401
 
 from benchmark import paths
 from benchmark.__main__ import main
-from benchmark.cli import COMMANDS, GONE
+from benchmark.cli import COMMANDS
 from benchmark.config.compose import group_names
 
 
@@ -44,11 +44,6 @@ def test_usage(cli: Any) -> None:
     for command in ("run", "table", "status", "list", "data", "export"):
         assert f"\n  {command} " in out
     assert cli() == (2, out, "")
-
-
-@pytest.mark.parametrize("command", GONE)
-def test_commands_of_earlier_versions_name_what_takes_their_place(refusal: Any, command: str) -> None:
-    assert GONE[command] in refusal([command, "paper=fedmr"], command)
 
 
 @pytest.mark.parametrize("command", [*COMMANDS, "data prepare", "data partition"])

@@ -43,6 +43,8 @@ table tracking.mode=offline | tracking.mode tracking=wandb
 table name=fedsdc_table1 dataset.options.nois=1 | fedsdc_table1, fedavgm, iid: 'standin' nois: 'noise'?
 plan name=fedsdc_table1 preset=paper columns=niid1 dataset.options.helt_out=1 | niid1: 'ham10000' 'held_out'?
 plan timing=on | 'timing=on'
+plan name=fedsdc_table1 launcher.wrokers=8 | launcher.wrokers: 'workers'? conf/launcher/local.yaml
+tune name=fedmr_table1 method=fedprox trials=19 | trials: 19 18
 tune method=fedprx name=fedmr_table1 | method: 'fedprx' 'fedprox'?
 tune method=fedprox | tune: name=FILE
 tune method=feddc name=fedsdc_table1 | method: 'feddc' fedsdc_table1 fedavgm,

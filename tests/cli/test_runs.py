@@ -1,6 +1,7 @@
 """``python -m benchmark runs``: found by any setting, as a table or CSV, and moved away."""
 
 import io
+import json
 from pathlib import Path
 from typing import Any
 
@@ -64,8 +65,15 @@ def test_what_is_deleted_is_moved_and_named(cli: Any, four: list[str]) -> None:
         assert not run.exists()
     assert "2 runs moved, which frees no disk space; to free it: python -m benchmark runs --purge\n" in out
     assert len(listed(cli)) == 2
+    damaged = next(Path("results/runs").glob("*/seed*/result.json"))
+    damaged.write_text("{")
+    launch = Path("results/launches/ended")
+    launch.mkdir(parents=True)
+    (launch / "plan.json").write_text(
+        json.dumps({"code": "x", "keys": gone, "runs": ["of an earlier version"]})
+    )
     code, out, _ = cli("runs", "--purge")
-    assert code == 0 and "2 folders removed" in out and not list(Path("results/runs").glob("*/.seed*"))
+    assert code == 0 and "3 folders removed" in out and not list(Path("results/runs").glob("*/.seed*"))
 
 
 @pytest.mark.parametrize(

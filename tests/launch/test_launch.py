@@ -135,6 +135,17 @@ def test_a_signal_to_the_group_saves_all_runs(here: Desk, launcher: str, number:
     assert {len(pids) for pids in here.at_work(0).values()} == {1}
 
 
+def test_a_command_that_is_stopped_after_a_failure_is_stopped(here: Desk) -> None:
+    here.prepare((2, 3), how="slow", rounds=150)
+    here.edit('if self.how == "raise"', "if view.num_clients == 2")
+    here.hold()
+    command = here.table()
+    command.says("failed      ")
+    wait_until(lambda: len(here.at_work(1)) == 1, "a run at work")
+    os.killpg(command.process.pid, signal.SIGINT)
+    assert "stopped: 0 of 2 runs have ended. This goes on: " in command.wait(130)
+
+
 def test_workers_save_and_end_after_their_launcher_was_killed(here: Desk) -> None:
     here.prepare((2, 3), how="slow", rounds=150)
     here.hold()

@@ -14,6 +14,7 @@ from submitit.helpers import DelayedSubmission
 from tiny_runs import FAKE, carry_out, tiny
 
 from benchmark import code
+from benchmark.commands.options import launcher_settings
 from benchmark.engine.records import Record
 from benchmark.errors import ConfigError
 from benchmark.launch import slurm
@@ -55,7 +56,7 @@ def test_one_array_of_identical_tasks(cli: Any, queue: FakeQueue, tmp_path: Path
     setup = [
         "module load cuda/12.4",
         "ulimit -c 0",
-        f"export PYTHONPATH={snapshot}/0",
+        f'export PYTHONPATH={snapshot}/0"${{PYTHONPATH:+:$PYTHONPATH}}"',
         "export FEDTABLES_PATH=''",
     ]
     assert lines[lines.index(setup[0]) :][:4] == setup
@@ -128,7 +129,7 @@ def test_a_folder_whose_name_a_shell_reads(
 
 def test_a_task_in_which_no_round_ended_is_not_queued_again(tmp_path: Path) -> None:
     config = tiny(tmp_path)
-    settings = SlurmSettings.of({"time": 10, "signal_delay": 60, "grace": 1})
+    settings = SlurmSettings.model_validate({"time": 10, "signal_delay": 60, "grace": 1})
     plan = Plan(id="one", root=tmp_path, runs=(config,))
     plan.write()
     task = Task(plan.path, settings, slurm.Workers(plan, settings.on_node), began=time.monotonic() - 60)
@@ -158,12 +159,12 @@ def test_a_task_in_which_no_round_ended_is_not_queued_again(tmp_path: Path) -> N
 )
 def test_settings_that_are_not_allowed(values: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        SlurmSettings.of(values)
+        launcher_settings("slurm", values)
 
 
 def test_gpus_are_asked_for_in_one_way() -> None:
-    assert SlurmSettings.of({"gpus_per_job": 2}).asked == {"gpus_per_node": 2}
-    assert SlurmSettings.of({"gpus_per_job": 2, "slurm": {"gres": "gpu:a100:2"}}).asked == {}
+    assert SlurmSettings.model_validate({"gpus_per_job": 2}).asked == {"gpus_per_node": 2}
+    assert SlurmSettings.model_validate({"gpus_per_job": 2, "slurm": {"gres": "gpu:a100:2"}}).asked == {}
 
 
 @pytest.mark.parametrize(
@@ -188,7 +189,7 @@ def test_a_task_without_the_gpu_that_it_asked_for(tmp_path: Path, monkeypatch: A
     """It ends before it reads the plan."""
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     with pytest.raises(RuntimeError, match=r"launcher\.gpus_per_job: .* sees none"):
-        Task(tmp_path / "none.json", SlurmSettings.of({"gpus_per_job": 1}))()
+        Task(tmp_path / "none.json", SlurmSettings.model_validate({"gpus_per_job": 1}))()
 
 
 def test_a_folder_that_slurm_would_not_find_again(cli: Any, queue: FakeQueue, tmp_path: Path) -> None:  # noqa: F811

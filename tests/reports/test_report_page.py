@@ -21,7 +21,7 @@ from selenium.webdriver.common.keys import Keys
 from benchmark.commands.report import write_report
 from benchmark.engine.records import Record
 from benchmark.experiments.plan import plan
-from benchmark.experiments.selection import TableQuery, plan_tables, select
+from benchmark.experiments.selection import TableQuery, plan_table, select
 from benchmark.experiments.tables import spec_called
 from benchmark.reports.details import cell_name
 from benchmark.runs.folder import ResultsFolder
@@ -85,7 +85,7 @@ def test_several_tables(browser: Page, folder: Path, tmp_path: Path) -> None:
 def test_a_table_of_no_paper(browser: Page, tmp_path: Path) -> None:
     """Its `short` is in the navigation, and no warning about a paper's numbers stands above it."""
     query = TableQuery(results=tmp_path, name="leaderboard", rows="fedavg", seeds=1)
-    ((_, cells),) = plan_tables([spec_called("leaderboard")], query)
+    _, cells = plan_table(spec_called("leaderboard"), query)
     for cell in cells.values():
         finish(ResultsFolder(tmp_path).open(), cell.runs[0], [], final={"test": {"accuracy": 0.5}})
     browser.open(write_report(query, RunIndex(ResultsFolder(tmp_path)), tmp_path))

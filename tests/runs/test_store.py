@@ -24,7 +24,9 @@ from tiny_runs import (
 )
 
 from benchmark.config.schema import RunConfig
-from benchmark.errors import UserError
+from benchmark.errors import StorageError, UserError
+from benchmark.launch.work import Plan, work
+from benchmark.runs.folder import RunFolder
 
 PAGE = 4096
 """Bytes of the smallest piece of a small disk."""
@@ -100,6 +102,15 @@ def test_results_of_another_version_are_refused_and_left(
         assert answer.code == 2 and answer.err.count("\n") == 1
         assert f"{old}: got results of format '{format}'; expected 3" in answer.err
     assert footprint(old) == before
+
+
+def test_a_worker_that_cannot_begin_a_run_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise StorageError("the disk is full")
+
+    monkeypatch.setattr(RunFolder, "begin", full)
+    with pytest.raises(StorageError, match="full"):
+        work(Plan(id="one", root=tmp_path, runs=(tiny(tmp_path, STATEFUL),)), lambda: False)
 
 
 def test_configuration_and_result_are_complete(ended: RunConfig) -> None:

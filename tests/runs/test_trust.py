@@ -47,7 +47,7 @@ def test_a_damaged_result_is_carried_out_again(
     damage(folder.path)
     index = index_of(ended)
     assert index.state(ended.key) == "differs"
-    assert index.result(ended.key) is None and not index.has_ended(ended.key)
+    assert index.result(ended.key) is None and not index.has_ended(ended.key) and index.by(ended.key) == ""
     assert f"{folder.path / name}: damaged" in index.problems[ended.key]
     assert carry_out(ended).state == "done"
     assert bits(ended) == expected and remains(ended) == [".seed0.old-1"]

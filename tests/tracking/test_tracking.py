@@ -18,7 +18,7 @@ from tracked_runs import (
 from benchmark.config.schema import RunConfig
 from benchmark.runs.execute import Launch, execute
 from benchmark.runs.result_files import read_records
-from benchmark.tracking import Wandb
+from benchmark.tracking import Wandb, sent_of
 
 
 @pytest.fixture
@@ -67,6 +67,12 @@ def test_stopped_and_continued(config: RunConfig) -> None:
     first, second = offline_files(root)
     assert first.name == second.name
     assert history([first, second]) == expected(config)
+
+
+@pytest.mark.parametrize("text", ["", "x"])
+def test_a_note_that_is_not_whole_counts_as_none(tmp_path: Path, text: str) -> None:
+    (tmp_path / "tracked").write_text(text)
+    assert sent_of(tmp_path / "tracked") == -1
 
 
 def test_a_server_that_cannot_be_used(
