@@ -16,6 +16,9 @@ import pytest
 import yaml
 from nbclient import NotebookClient
 
+from benchmark.papers.evidence import Claim
+from benchmark.reports.statistics import Difference
+
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
@@ -61,6 +64,8 @@ def test_the_tables_of_results_are_up_to_date_and_equal_those_of_the_command(gen
     first = generate["evidence"].claims()["feddiverse"][0]
     assert round(first.others.mean, 4) == 2.6563 and first.published.mean == 2.01
     assert first.others.interval == pytest.approx((0.804, 4.508), abs=1e-3)
+    both_worse = Claim("both worse", Difference(-3.0, 3, 0.2, 2), None, Difference(-3.0, 3, 0.2, 2))
+    assert generate["evidence"].table([both_worse]).endswith("| worse, as published |")
     # `table show=claims` wrote this line from the runs themselves.
     claims = pd.read_csv(ROOT / "results" / "small" / "claims.csv").set_index(
         ["table", "row", "base", "column"]

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from benchmark.errors import wrong
+from benchmark.errors import ConfigError, wrong
 from benchmark.metrics import own_metric
 
 Show = Literal["measured", "published", "difference", "both"]
@@ -100,6 +100,22 @@ class WhichRound:
             expected = "last, mean_last_<n>, mean_until_<n>, best_validation or best_test"
             raise ValueError(wrong("which_round", text, expected))
         return cls(match[1] or match[2], int(match[3] or 1))
+
+    def require(self, rounds: int, every: int, validation: float | None) -> None:
+        """Raise `ConfigError` if such a run is not evaluated often enough, or not on samples that choose its round."""
+        given = f"train.rounds={rounds}, evaluation.every={every}"
+        evaluated = len({*range(0, rounds, every), rounds})
+        if self.rule == "mean_last" and evaluated < self.n:
+            raise ConfigError(
+                wrong("which_round", f"{evaluated} evaluations ({given})", f"at least {self.n}")
+            )
+        if self.rule == "mean_until" and min(every, rounds) > self.n:
+            expected = f"an evaluated round from 1 to {self.n}"
+            raise ConfigError(wrong("which_round", given, expected))
+        if self.rule == "best_validation" and not validation:
+            raise ConfigError(
+                wrong("evaluation.validation", validation, "a share for which_round=best_validation")
+            )
 
     @property
     def phrase(self) -> str:

@@ -110,6 +110,8 @@ def plan(
         cell = PlannedCell(*key, "ok", (), tuned)
         try:
             cells[key] = _with_runs(cell, preset, seeds, layers | _own_metrics(spec, layers), extra or {})
+            for run in cells[key].runs[:1]:
+                spec.round(preset).require(run.train.rounds, run.evaluation.every, run.evaluation.validation)
         except ValueError as error:
             raise _in_cell(spec, cell, error) from error
     return cells

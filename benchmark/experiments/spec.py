@@ -122,7 +122,10 @@ class TableSpec(FileModel):
         for column in self.columns:
             _check_known(f"columns.{column.key}.average_of", column.average_of, runs)
             _check_known(f"columns.{column.key}.presets", column.presets, self.presets)
-            format_of(column.metric or self.metric, f"columns.{column.key}.metric")
+            key, own = f"columns.{column.key}.metric", column.metric or self.metric
+            formats = format_of(own, key), self.metric_format
+            if len({(shown.unit, shown.scale, shown.higher_is_better) for shown in formats}) > 1:
+                raise ValueError(wrong(key, own, f"one with the unit and the direction of {self.metric}"))
         for what, by_preset in (("which_round", self.which_round), ("seeds", self.seeds)):
             _check_known(what, by_preset, group_names("preset"))
             _check_known(f"{what}: presets without a value", self.presets, by_preset)

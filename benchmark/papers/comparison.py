@@ -61,7 +61,7 @@ def board(query: TableQuery, index: RunIndex, entries: Mapping[str, Sequence[Led
     lines = [line for track in tracks.values() for line in track.values()]
     data = [c.key for c in spec.run_columns if any(c.key in line["cells"] for line in lines)]
     wins = {one.track: wins_of(one.spec, one.runs, data) for one in standings}
-    counts = {track: _wins_table(spec, track, found) for track, found in wins.items()}
+    counts = {one.track: _wins_table(one.spec, one.track, wins[one.track]) for one in standings}
     methods = {row.key: _method_table(spec, row, tracks) for row in rows}
     said = [f"Track {one.track}: {text}" for one in standings for text in one.said]
     ranking = suite.printed(suite.ranks_of(standings, prices), spec, query.preset, [*NOTES, *said])

@@ -92,7 +92,8 @@ def _verdict(claim: Claim, corrected: Interval | None) -> str:
         return "not run here"
     words = verdict(claim.here, claim.published, corrected).split("; ")
     short = {"not resolved after Holm's correction": "not after Holm"}
-    return "; ".join(short.get(word, word) for word in words if "published" not in word)
+    said = {"no published number", "published without spread"}  # by the column of published numbers
+    return "; ".join(short.get(word, word) for word in words if word not in said)
 
 
 def _short(found: Difference | None) -> str:

@@ -159,13 +159,13 @@ def runs_of(track: str, results: TableResults, index: RunIndex) -> pd.DataFrame:
             if result is None or run.outcome not in (RunState.DONE, RunState.DIVERGED):
                 continue
             value = cell.values.get(run.seed)
-            pair = base.values.get(run.seed) if processors[run.seed] == run.processor else None
+            pair = base.values.get(run.seed) if processors.get(run.seed) == run.processor else None
             lines.append({
                 "track": track, "preset": results.preset, "data": column, "row": row, "base": base.row.key,
                 "seed": run.seed,
                 "planned": len(cell.runs), "outcome": str(run.outcome), "value": value,
                 "difference": None if value is None or pair is None else value - pair,
-                "same": result.model_sha256 == models[run.seed],
+                "same": result.model_sha256 == models.get(run.seed),
                 "cpu_seconds": round(result.seconds * result.origin["threads"], 1),
                 "processor": result.instructions, "by": run.by, "code": digest(result.origin["code"])[:12],
                 "commit": commit_of(result.made) + " with changes" * result.made["dirty"], "version": "",

@@ -45,6 +45,8 @@ def verdict(
         return "not measured"
     sign = 1 if higher_is_better else -1
     side, claimed = sign * _side(measured.interval), sign * int(np.sign(published.mean)) if published else 0
+    if published and published.interval and claimed < 0 and not _side(published.interval):
+        claimed = 0  # printed as worse, but not resolved
     unresolved = "not resolved" if measured.interval else "one pair of runs, no interval"
     words = [DIRECTIONS.get((side, claimed), unresolved)]
     if side and not _side(corrected):

@@ -73,29 +73,31 @@ class Details:
         for (row, column), result in results.cells.items():
             if not result.runs:
                 continue
-            content: dict[str, Any] = {"complete": result.complete, "average_of": []}
+            content: dict[str, Any] = {"ended": result.has_ended, "average_of": []}
             if result.column.average_of:
                 content["average_of"] = [cell_name(spec, row, part) for part in result.column.average_of]
                 content["runs"] = [_outcome(spec, run) for run in result.runs]
             else:
                 planned, baseline = cells[row, column], spec.base_of(result.row)
+                of_column = spec.of_column(column)
                 content["runs"] = [
-                    self._run(spec, *pair) for pair in zip(planned.runs, result.runs, strict=True)
+                    self._run(of_column, *pair) for pair in zip(planned.runs, result.runs, strict=True)
                 ]
-                content["baseline"] = baseline.label
-                content["config"] = differences(planned.runs[0], cells[baseline.key, column].runs[0])
+                if others := cells[baseline.key, column].runs:
+                    content["baseline"] = baseline.label
+                    content["config"] = differences(planned.runs[0], others[0])
                 content["tuned"] = planned.chosen.source if planned.chosen else ""
             repeats = self.command(spec, result, _environment(content["runs"]))
             content["command"] = command if spec.paper == "sweep" else repeats
             self.cells[cell_name(spec, row, column)] = pack(content)
 
     def command(self, spec: TableSpec, result: CellResult, words: Sequence[str]) -> str:
-        """The command that repeats a complete cell in an empty results folder, or carries out what it lacks."""
+        """The command that repeats an ended cell in an empty results folder, or carries out what it lacks."""
         rows = ",".join(dict.fromkeys([result.row.key, spec.reference_row or result.row.key]))
         columns = ",".join([*result.column.average_of, result.column.key])
         options = [f"name={spec.name}", f"rows={rows}", f"columns={columns}", f"preset={self.query.preset}"]
         query = self.query.model_copy(update={"seeds": len(result.runs)})
-        if result.complete:
+        if result.has_ended:
             query = elsewhere(spec, query)
         return query.command(" ".join(["table", *map(shlex.quote, [*options, *words])]))
 
@@ -111,8 +113,8 @@ class Details:
             failed = files.last_failure()
             return content | {"message": failed[0].strip().partition("\n")[0] if failed else ""}
         about = found.made | found.origin
-        if about["partition"] not in self.partitions:
-            self.partitions[about["partition"]] = pack(about["clients"])
+        if (name := f"{about['data']}/{about['partition']}") not in self.partitions:
+            self.partitions[name] = pack(about["clients"])
         content |= {"rounds": found.round, "seconds": round(found.seconds, 1), "other": result.differs}
         content["origin"] = {"commit": commit_of(about)} | {name: about[name] for name in ORIGIN}
         return content | measured(spec, records)

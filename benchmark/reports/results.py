@@ -39,6 +39,9 @@ OUTCOMES: tuple[str, ...] = (
 )
 """Outcomes of a run, from best to worst. A cell is called by the worst outcome of its runs."""
 
+ENDED = (RunState.DONE, NOT_REACHED, RunState.DIVERGED)
+"""Outcomes that another launch would not change."""
+
 
 def measured_at(preset: str, of_paper: bool = False) -> str:
     """What the report says of a measured row: ``measured at small``; of a paper's table in its preset more."""
@@ -147,6 +150,11 @@ class CellResult:
     def complete(self) -> bool:
         """Whether all planned seeds are done. Only complete cells are ranked and compared."""
         return self.state == "ok" and 0 < len(self.runs) == len(self.values)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing is left to carry out."""
+        return all(run.outcome in ENDED for run in self.runs)
 
     @property
     def outcome(self) -> str:

@@ -221,27 +221,19 @@ def reported_value(
 ) -> float:
     """The one value of a run that enters a table. ``test``, ``validation``: evaluated round -> value.
 
-    Of equally good rounds the earliest counts. Raises `ConfigError` if the run has not evaluated often enough, or
-    not on a validation split where the rule needs one.
+    Of equally good rounds the earliest counts. `WhichRound.require` says whether a run has the rounds. Raises
+    `ConfigError` if the run has no value at all.
     """
     if not test:
-        raise ConfigError("no evaluated round to report; set evaluation.every lower.")
+        raise ConfigError("the metric was not evaluated in any round.")
     rounds = sorted(test)
     if which.rule in ("last", "mean_last"):
-        if len(rounds) < which.n:
-            raise ConfigError(f"which_round needs {which.n} evaluated rounds, the run has {len(rounds)}.")
         return float(np.mean([test[r] for r in rounds[-which.n :]]))
-    if which.rule == "mean_until":
-        early = [test[r] for r in rounds if 0 < r <= which.n]  # round 0 is the untrained model
-        if not early:
-            raise ConfigError(
-                f"which_round needs an evaluated round up to {which.n}; set evaluation.every lower."
-            )
-        return float(np.mean(early))
-    held = {r: value for r, value in (validation or {}).items() if r in test}
-    chooser = test if which.rule == "best_test" else held
-    if not chooser:
-        raise ConfigError("which_round best_validation: the run has no validation split.")
+    if which.rule == "mean_until":  # round 0 is the untrained model
+        return float(np.mean([test[r] for r in rounds if 0 < r <= which.n]))
+    chooser = (
+        test if which.rule == "best_test" else {r: v for r, v in (validation or {}).items() if r in test}
+    )
     sign = 1.0 if higher_is_better else -1.0
     return float(test[max(sorted(chooser), key=lambda r: sign * chooser[r])])
 
@@ -292,7 +284,8 @@ def ranking(values: pd.DataFrame) -> Ranking:
     """Rank methods by ``values`` [column x seed, methods], higher is better; a run that diverged counts as -inf.
 
     The index begins with the column. A method has one rank in a column, by its mean over the seeds: seeds of one
-    column are not independent, and so no blocks. The interval resamples columns, and seeds within them.
+    column are not independent, and so no blocks. The interval resamples columns, and seeds within them; a column that
+    is drawn twice has the same seeds both times, which makes the interval slightly wide.
 
     ValueError for missing values or fewer than two methods.
     """

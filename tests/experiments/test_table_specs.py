@@ -346,6 +346,11 @@ def test_a_part_of_a_table() -> None:
         ({"rows": [{"key": "x", "label": "X"}]}, "rows.0.method", "conf/method"),
         ({"columns": [{"key": "m", "label": "M", "average_of": ["q"]}]}, "columns.m.average_of", "'q'"),
         ({"columns": [{"key": "a", "label": "A", "presets": ["quik"]}]}, "columns.a.presets", "'quick'"),
+        (
+            {"columns": [{"key": "a", "label": "A", "metric": "loss"}]},
+            "columns.a.metric",
+            "direction of accuracy",
+        ),
         ({"paper": "other"}, "", "other_table1.yaml"),
     ],
 )

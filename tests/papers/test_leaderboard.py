@@ -8,13 +8,14 @@ import pytest
 from finished_runs import drawn, finish
 
 from benchmark.experiments.figures import FIGURE_FOLDER, load_figure
-from benchmark.experiments.plan import plan
+from benchmark.experiments.plan import PlannedCell, plan
 from benchmark.experiments.selection import TableQuery
 from benchmark.experiments.spec import TableSpec
 from benchmark.experiments.tables import spec_called
 from benchmark.papers import comparison, frozen, leaderboard
 from benchmark.papers.leaderboard import costs
 from benchmark.papers.registry import LeaderboardOptions
+from benchmark.reports.collect import collect
 from benchmark.runs.folder import ResultsFolder
 from benchmark.runs.index import RunIndex
 
@@ -136,6 +137,17 @@ def test_a_cell_without_a_fedavg_to_pair_with_does_not_replace_that_of_a_version
     leaderboard.leaderboard(options(second, freeze="2026-02-01"))
     numbers = pd.read_csv(second / "leaderboard" / "ranks.csv").set_index("method").loc["SCAFFOLD"]
     assert numbers[f"{CMNIST} difference"] == 25
+
+
+def test_a_row_whose_base_has_no_runs(tmp_path: Path, specs: dict[str, TableSpec]) -> None:
+    """As in a tuned track of which FedAvg is not tuned yet."""
+    spec, index = specs["leaderboard"], RunIndex(ResultsFolder(tmp_path))
+    carry_out(spec, tmp_path, ("scaffold",))
+    cells = plan(spec, "quick", SEEDS)
+    for column in COLUMNS:
+        cells["fedavg_m0", column] = PlannedCell("fedavg_m0", column, "not tuned")
+    runs = leaderboard.runs_of("tuned", collect(spec, "quick", cells, index), index)
+    assert set(runs["row"]) == {"scaffold"} and runs["difference"].isna().all() and not runs["same"].any()
 
 
 def test_the_comparison_of_a_version_without_runs_here(tmp_path: Path, specs: dict[str, TableSpec]) -> None:

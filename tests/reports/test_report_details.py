@@ -1,14 +1,20 @@
 """What the report says of a cell: the command, the configuration beside FedAvg's, long curves cut short."""
 
+import base64
+import json
+import zlib
 from pathlib import Path
+from typing import Any
 
 import pytest
+from finished_runs import finish
 
 from benchmark.engine.records import Record
-from benchmark.experiments.plan import plan
+from benchmark.experiments.plan import PlannedCell, plan
 from benchmark.experiments.selection import TableQuery
 from benchmark.experiments.tables import spec_called
-from benchmark.reports.details import Details, differences, measured
+from benchmark.reports.collect import collect
+from benchmark.reports.details import Details, cell_name, differences, measured
 from benchmark.reports.results import Cell, CellRun, build_results
 from benchmark.runs.folder import ResultsFolder
 from benchmark.runs.index import RunIndex
@@ -21,11 +27,12 @@ KEY = ("fedprox", "fmnist/p5c2")
     ("outcome", "end"),
     [
         ("done", "threads=2 seeds=1 results=repeated tuned={0}/tuned"),
+        ("diverged", "threads=2 seeds=1 results=repeated tuned={0}/tuned"),
         ("missing", "threads=2 seeds=1 results={0}"),
     ],
 )
 def test_command(tmp_path: Path, outcome: str, end: str) -> None:
-    """A complete cell is repeated elsewhere with the same tuned values; what is missing goes into the folder itself."""
+    """What has ended is repeated elsewhere with the same tuned values; what is missing goes into the folder itself."""
     path = tmp_path / "tuned" / "quick" / f"{SPEC.name}.yaml"
     path.parent.mkdir(parents=True)
     path.touch()
@@ -56,3 +63,28 @@ def test_long_runs_are_cut() -> None:
     assert (
         details["clients"]["cells"][:2] == [[1, 7, 3], [4, 7, 3]] and len(details["clients"]["cells"]) == 40
     )
+
+
+def unpacked(text: str) -> Any:
+    return json.loads(zlib.decompress(base64.b64decode(text), -zlib.MAX_WBITS))
+
+
+def test_clients_are_those_of_their_data(tmp_path: Path) -> None:
+    """Two data sets may be divided by the same indices, and the base row may have no runs."""
+    columns = ("fmnist/iid", "svhn/iid")
+    results, spec = ResultsFolder(tmp_path).open(), SPEC.cut(["fedavg", "fedprox"], columns)
+    cells = plan(spec, "quick", [0])
+    for number, column in enumerate(columns):
+        (run,) = cells["fedprox", column].runs
+        clients = {"class_names": [column], "attribute_names": [], "counts": [[number]]}
+        final = {"test": {"accuracy": 0.5}}
+        finish(
+            results, run, final=final, origin={"partition": "same", "data": column}, made={"clients": clients}
+        )
+        cells["fedavg", column] = PlannedCell("fedavg", column, "not tuned")
+    details = Details(RunIndex(results), TableQuery(results=tmp_path))
+    details.add(collect(spec, "quick", cells, RunIndex(results)), cells)
+    assert {key: unpacked(text)["counts"] for key, text in details.partitions.items()} == {
+        "fmnist/iid/same": [[0]], "svhn/iid/same": [[1]],
+    }  # fmt: skip
+    assert "config" not in unpacked(details.cells[cell_name(spec, "fedprox", "fmnist/iid")])

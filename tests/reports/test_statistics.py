@@ -157,17 +157,23 @@ def test_the_reported_round(rule: str, higher: bool, value: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("which", "test", "message"),
+    ("which", "every", "message"),
     [
-        ("last", {}, "no evaluated round"),
-        ("mean_last_3", {1: 0.5}, "needs 3 evaluated rounds, the run has 1"),
-        ("mean_until_4", {0: 0.5, 5: 0.5}, "needs an evaluated round up to 4"),
-        ("best_validation", {1: 0.5}, "validation split"),
+        (
+            "mean_last_4",
+            5,
+            r"got '3 evaluations \(train.rounds=10, evaluation.every=5\)'; expected at least 4",
+        ),
+        ("mean_until_4", 5, "expected an evaluated round from 1 to 4"),
+        ("best_validation", 5, "evaluation.validation: got None"),
     ],
 )
-def test_a_round_that_cannot_be_reported(which: str, test: dict[int, float], message: str) -> None:
+def test_a_round_that_a_run_does_not_have(which: str, every: int, message: str) -> None:
+    """Rounds 0, 5 and 10 are evaluated."""
+    rule = WhichRound.parse(which)
     with pytest.raises(ConfigError, match=message):
-        reported_value(WhichRound.parse(which), test, None)
+        rule.require(10, every, None)
+    rule.require(10, 3, 0.1)
 
 
 # Agreement with the published order ---------------------------------------------------------------------------

@@ -54,7 +54,7 @@ const drawWins = (section, board) => {
   $(".drawing", section).replaceChildren(rows.length > 1 ? element("table", { class: "wins" },
     element("caption", { class: "sr" }, `Wins, ties and losses of the row against the column, ${track} values`),
     element("thead", {}, element("tr", {}, element("th", { scope: "col" }, "Method"), ...rows.map(({ label }) => element("th", { scope: "col", title: `${label}: columns are what the row is compared with` }, element("span", {}, label))))),
-    element("tbody", {}, ...rows.map((row, k) => element("tr", {}, element("th", { scope: "row" }, element("a", { href: `#board-method?method=${row.key}` }, row.label)), ...rows.map((other, j) => cell(row, other, k, j)))))) : element("p", { class: "muted" }, "Fewer than two methods have runs with these values."));
+    element("tbody", {}, ...rows.map((row, k) => element("tr", {}, element("th", { scope: "row" }, element("a", { href: `#board-method?method=${encodeURIComponent(row.key)}` }, row.label)), ...rows.map((other, j) => cell(row, other, k, j)))))) : element("p", { class: "muted" }, "Fewer than two methods have runs with these values."));
 };
 
 /* Differences with their intervals: tuned above, default below. */

@@ -17,14 +17,13 @@ from benchmark.experiments.parts import Column, Row
 from benchmark.reports.details import cell_name, pack
 from benchmark.reports.layout import conditions
 from benchmark.reports.notes import full_label
-from benchmark.reports.results import NOT_REACHED, CellResult, TableResults, measured_at
+from benchmark.reports.results import ENDED, CellResult, TableResults, measured_at
 from benchmark.reports.tables import Table
 from benchmark.runs.status import RunState
 
 LIBRARIES = ("d3.min.js", "plot.umd.min.js")
 """Of the folder ``vendored``, in the order in which they need each other."""
 
-ENDED = (RunState.DONE, NOT_REACHED)
 VIEWS: tuple[Show, ...] = ("measured", "published", "difference")
 
 

@@ -177,12 +177,14 @@ const overClientsPart = (runs, seeds, width) => {
     tableOf("Accuracy over clients of each seed", ["seed", "clients", "mean", "worst", "10th percentile", "spread"], rows)) : null;
 };
 
+const partitionOf = (run) => `${run.origin.data}/${run.origin.partition}`;
+
 const clientsPart = (runs, partitions, width) => {
   const place = element("div");
   const choose = element("select", { "aria-label": "Seed" }, ...runs.map((run) => element("option", { value: run.seed }, `seed ${run.seed}`)));
   const show = () => {
     const run = runs.find((one) => String(one.seed) === choose.value);
-    const partition = partitions[run.origin.partition];
+    const partition = partitions[partitionOf(run)];
     const clients = partition?.counts.length || 1 + Math.max(-1, ...run.clients.cells.map((cell) => cell[1]));
     place.replaceChildren(
       element("h4", {}, "Who took part"),
@@ -198,7 +200,7 @@ const clientsPart = (runs, partitions, width) => {
 };
 
 const configurationPart = (details) => {
-  if (details.average_of.length) return null;
+  if (!details.config) return null;
   const rows = details.config.map(([key, own, other]) => [key, words(own), words(other)]);
   return part("Configuration", rows.length
     ? tableOf(`Settings that differ from ${details.baseline}`, ["setting", "here", details.baseline], rows)
@@ -225,10 +227,8 @@ const originPart = (details, runs) => part("Origin",
   element("ul", { class: "folders" }, ...details.runs.filter((run) => run.run).flatMap((run) => run.run.split(";")).map((path) =>
     element("li", {}, element("a", { href: `${data.root}/${path}/`.split("/").map(encodeURIComponent).join("/") }, path)))));
 
-const titleOf = (cell) => {
-  const head = $$("thead tr:last-child th", cell.closest("section"))[cell.cellIndex];
-  return `${$("th", cell.parentElement).firstChild.textContent.trim()} · ${head.dataset.name}`;
-};
+const headOf = (cell) => $$("thead tr:last-child th", cell.closest("section"))[cell.cellIndex];
+const titleOf = (cell) => `${$("th", cell.parentElement).firstChild.textContent.trim()} · ${headOf(cell).dataset.name}`;
 
 const showPanel = (eyebrow, title) => {
   const close = element("button", { type: "button", class: "close", "aria-label": "Close" }, "×");
@@ -249,10 +249,10 @@ const seedsPart = (details, rows, own, label, width) => part("Seeds",
 
 const open = async (name, cell) => {
   const details = await unpack(data.cells[name]);
-  const section = cell.closest("section"), label = section.dataset.label;
+  const section = cell.closest("section"), label = headOf(cell).dataset.label;
   const runs = details.runs.filter((run) => run.curves);
   const partitions = {};
-  for (const key of new Set(runs.map((run) => run.origin.partition))) if (data.partitions[key]) partitions[key] = await unpack(data.partitions[key]);
+  for (const key of new Set(runs.map(partitionOf))) if (data.partitions[key]) partitions[key] = await unpack(data.partitions[key]);
   if (location.hash.slice(1) !== name) return; // another cell was opened meanwhile
   const rows = columnOf(cell), own = rows.find((row) => row.own);
   const body = showPanel($(".grid", section).getAttribute("aria-label"), titleOf(cell));
@@ -274,9 +274,9 @@ const open = async (name, cell) => {
     configurationPart(details),
     runs.length ? costPart(runs) : null,
     originPart(details, runs),
-    part(details.complete ? "Repeat it" : "Carry out what is missing",
+    part(details.ended ? "Repeat it" : "Carry out what is missing",
       element("p", { class: "command" }, element("code", {}, details.command), element("button", { type: "button", class: "copy" }, "Copy")),
-      element("p", { class: "hint" }, details.complete ? "At the commit above. It writes into a new folder, and gives the same bits on the same kind of device." : "In the project’s folder.")),
+      element("p", { class: "hint" }, details.ended ? "At the commit above. It writes into a new folder, and gives the same bits on the same kind of device." : "In the project’s folder.")),
   ].filter(Boolean));
 };
 
