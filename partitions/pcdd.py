@@ -29,7 +29,7 @@ class Pcdd(Partitioner):
 
     Attributes:
         clients: number of clients P.
-        classes_per_client: number of classes C of each client; all classes = the paper's "IID".
+        classes_per_client: number of classes C of each client.
         variant: `paper` = one pass, disjoint clients; `reference` = the authors' doubled pass, overlapping
             clients.
     """

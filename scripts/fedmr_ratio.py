@@ -10,6 +10,7 @@ and the labels those of the column in preset quick.
 """
 
 import sys
+from functools import partial
 
 import numpy as np
 import torch
@@ -19,6 +20,7 @@ from benchmark.experiments.patterns import fits
 from benchmark.experiments.plan import plan
 from benchmark.experiments.tables import spec_called
 from benchmark.models.networks import build_net
+from benchmark.models.pretrained import read_weights
 from benchmark.runs.build import build_problem
 from benchmark.runs.data import load_data
 from methods.fedmr import conversion
@@ -35,8 +37,9 @@ for column in (c.key for c in spec.run_columns if fits(c.key, columns)):
     c, height, width = (3, 200, 200) if rest else problem.transform(problem.images[:1]).shape[1:]
     parameters = run.model.parameters | ({"pretrained": False} if rest else {})
     net = build_net(
-        run.model.name, problem.num_classes, (c, height, width), parameters, torch_seed(0, "model")
-    ).train()
+        run.model.name, problem.num_classes, (c, height, width), parameters, torch_seed(0, "model"),
+        partial(read_weights, paths=run.paths),
+    ).train()  # fmt: skip
     found = []
     torch.manual_seed(0)  # dropout, and random images
     for number in range(int(batches)):

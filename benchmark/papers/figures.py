@@ -20,7 +20,6 @@ from benchmark.experiments.plan import Cells
 from benchmark.experiments.spec import TableSpec
 from benchmark.reports import notes, pictures
 from benchmark.reports.collect import collect
-from benchmark.reports.render.csv import to_csv
 from benchmark.reports.results import TableResults
 from benchmark.runs.files import storing, write_atomically
 from benchmark.runs.index import RunIndex
@@ -168,7 +167,7 @@ def write(drawing: Drawing, request: Request, folder: Path, remarks: Sequence[st
     pictures.fit(drawing.figure, pictures.WIDTHS[spec.size])
     with storing(folder):
         pictures.save(drawing.figure, stem)
-    data = to_csv(drawing.data, index=False).encode()
+    data = drawing.data.to_csv(index=False).encode()
     text = "\n\n".join(line for line in lines if line) + "\n"
     write_atomically(stem.with_suffix(".csv"), data, durable=False)
     write_atomically(stem.with_suffix(".md"), text.encode(), durable=False)

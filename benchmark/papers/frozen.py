@@ -13,7 +13,6 @@ import yaml
 
 from benchmark.experiments.tuning import TunedTable
 from benchmark.paths import ROOT
-from benchmark.reports.render.csv import to_csv
 from benchmark.runs.files import write_with_folder
 
 COMMITTED = ROOT / "results" / "leaderboard"
@@ -70,13 +69,13 @@ def write(folder: Path, version: Version, preset: str) -> None:
     made += [f"Cells of older versions: {', '.join(older)}."] if older else []
     commands = ["```", f"make leaderboard PRESET={preset} ARGS=freeze={version.name}", "```", ""]
     files = {
-        "ranks.csv": to_csv(version.ranks.round(6), index=False),
-        "curves.csv": to_csv(version.curves.round(6), index=False),
+        "ranks.csv": version.ranks.round(6).to_csv(index=False),
+        "curves.csv": version.curves.round(6).to_csv(index=False),
         "tuned.yaml": yaml.safe_dump(
             version.tuned.model_dump(mode="json", exclude_none=True), sort_keys=False, width=120
         ),
         "commands.md": "\n".join([f"# Leaderboard of {version.name}", "", *made, "", *commands]),
-        "results.csv": to_csv(runs.round(6), index=False),
+        "results.csv": runs.round(6).to_csv(index=False),
     }
     for name, content in files.items():
         write_with_folder(folder / name, content.encode())

@@ -31,7 +31,7 @@ def write_sweep(sweep: Sweep, command: str, index: RunIndex) -> tuple[Table, str
     spec, cells = sweep.table()
     (preset,) = spec.presets
     results = collect(spec, preset, cells, index)
-    folder = sweep_folder(index.results, sweep.name)
+    folder = index.results.root / "sweeps" / sweep.name
     table = as_table(results)
     table = replace(table, blocks=tuple(replace(block, head="Setting") for block in table.blocks))
     where = write(table, folder)
@@ -41,11 +41,6 @@ def write_sweep(sweep: Sweep, command: str, index: RunIndex) -> tuple[Table, str
         _draw(sweep, results, folder / sweep.name)
         where += f", {sweep.name}.png"
     return table, where
-
-
-def sweep_folder(results: ResultsFolder, name: str) -> Path:
-    """Where the files of a sweep are."""
-    return results.root / "sweeps" / name
 
 
 def read_sweeps(results: ResultsFolder) -> list[tuple[dict[str, list[Any]], str]]:

@@ -3,12 +3,12 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmark.reports.render import csv, latex, markdown, terminal
+from benchmark.reports.render import latex, markdown, terminal
 from benchmark.reports.tables import Table
 from benchmark.runs.files import write_with_folder
 
 RENDERERS: dict[str, Callable[[Table], str]] = {
-    "csv": csv.render,
+    "csv": lambda table: str(table.data.to_csv(index=False)),
     "tex": latex.render,
     "md": markdown.render,
 }

@@ -12,7 +12,7 @@ from benchmark.experiments.tables import load_spec
 from benchmark.paths import CONF
 from benchmark.reports.collect import collect
 from benchmark.reports.layout import as_table
-from benchmark.reports.render import csv, latex
+from benchmark.reports.render import latex
 from benchmark.reports.results import TableResults
 from benchmark.runs.folder import ResultsFolder
 from benchmark.runs.index import RunIndex
@@ -72,7 +72,7 @@ def test_rounds_to_reach(tmp_path: Path) -> None:
     assert "(lowest) mean" in text
     printed = latex.render(as_table(results))
     assert r"1/3\,NF" in printed and "N: not reached" in printed
-    assert "0=not reached;1=2.0;2=failed" in csv.render(as_table(results))
+    assert "0=not reached;1=2.0;2=failed" in as_table(results).data.to_csv(index=False)
 
 
 def test_speedup(tmp_path: Path) -> None:

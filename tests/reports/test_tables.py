@@ -33,7 +33,7 @@ from benchmark.experiments.tables import load_spec
 from benchmark.paths import CONF
 from benchmark.reports.collect import collect
 from benchmark.reports.layout import as_table
-from benchmark.reports.render import csv, latex, markdown, terminal
+from benchmark.reports.render import latex, markdown, terminal
 from benchmark.reports.results import Cell, CellRun, build_results
 from benchmark.reports.tables import Table, text_table
 from benchmark.reports.write import write
@@ -151,7 +151,7 @@ def test_differences_to_the_base_row(published: Path) -> None:
     assert first[1] == "62.00 ± 2.00<br><sub>60.00 ± 1.50</sub>"
     assert second[1] == r"+9.00 \[+6.52, +11.48\]<br><sub>+10.00</sub>"
     assert third[2] == "+10.00 (n=1 of 3, 2 without a pair)"
-    assert csv.render(table).splitlines()[7].endswith(",fedavg,9.0,6.515862,11.484138,3,10.0,,")
+    assert table.data.to_csv(index=False).splitlines()[7].endswith(",fedavg,9.0,6.515862,11.484138,3,10.0,,")
     assert r"$+9.00\ [+6.52, +11.48]$" in latex.render(table)
     assert "+9.00 [+6.52, +11.48] " in terminal.render(table, with_notes=False, width=150)
 
@@ -180,7 +180,7 @@ def test_what_others_measured(published: Path) -> None:
     text = markdown.render(table)
     assert "Small print: published, below it reproduced by others." in text
     assert "| FedProx | **71.00 ± 1.00**<br><sub>70.00</sub><br><sub>64.00 ± 1.50</sub> |" in text
-    assert csv.render(table).splitlines()[7].endswith(",64.00,1.50,3,other code,62;65;65")
+    assert table.data.to_csv(index=False).splitlines()[7].endswith(",64.00,1.50,3,other code,62;65;65")
     assert r"\scriptsize \quad reproduced by others & \scriptsize $64.00 \pm 1.50$" in latex.render(table)
     shown = [line.split() for line in terminal.render(table, with_notes=False).splitlines()]
     assert ["64.00", "±", "1.50"] in [line[:3] for line in shown]
@@ -200,7 +200,7 @@ def test_text_tables() -> None:
     assert "a\\textbar{}b & n & mean \\\\\n\\midrule\nx*y & $1$ & $0.33$ \\\\" in printed
     assert r"\begin{tabular}{lrr}" in printed
     assert "\\caption{Title \\& more}" in printed and "\\label{tab:toy}" in printed
-    assert csv.render(table).splitlines()[1] == "x*y,1,0.3333333333333333"
+    assert table.data.to_csv(index=False).splitlines()[1] == "x*y,1,0.3333333333333333"
     shown = terminal.render(table)
     assert "Title & more" in shown and "0.33" in shown and "Second." in shown
 
@@ -266,7 +266,7 @@ def test_names_stay_text(text: str, tmp_path: Path) -> None:
         part.replace("\n", " ") for part in (seen, seen, "n", seen, "1", seen)
     ]
     assert {child.type for token in shown for child in token.children or ()} <= {"text", "text_special"}
-    (tmp_path / "toy.csv").write_text(csv.render(table))
+    (tmp_path / "toy.csv").write_text(table.data.to_csv(index=False))
     assert pd.read_csv(tmp_path / "toy.csv").to_dict("list") == {text: [text], "n": [1]}
     assert all(line in terminal.render(table) for line in seen.split("\n"))
     assert shlex.split(TableQuery(results=Path(text)).command("status"))[-1] == f"results={text}"
