@@ -136,6 +136,7 @@ def draw_forest(data: pd.DataFrame, label: str, width: float = 5.6) -> Figure:
     axis.axvline(0, color="0.3", linewidth=0.8)
     axis.set(yticks=range(len(names)), yticklabels=names, ylim=(len(names) - 0.4, -0.6))
     axis.set_xlabel(label)
+    axis.locator_params(axis="x", nbins=7)
     axis.grid(False, axis="y")
     figure.legend(
         *axis.get_legend_handles_labels(), loc="outside upper center", ncols=len(FOREST), frameon=False

@@ -113,7 +113,7 @@ def draw() -> None:
         ]
         data = pd.DataFrame(lines, columns=["cell", "source", "difference", "low", "high"])
         figure = draw_forest(data, "difference in points", width=9.0)
-        figure.savefig(ROOT / "docs" / "images" / f"results_{paper}.png", dpi=110)
+        figure.savefig(ROOT / "docs" / "images" / f"results_{paper}.png", dpi=110, bbox_inches="tight")
 
 
 def results() -> str:

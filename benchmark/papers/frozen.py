@@ -67,7 +67,8 @@ def write(folder: Path, version: Version, preset: str) -> None:
     made = [f"{what}: {'; '.join(sorted(set(own[what]) - {''}))}." for what in ("commit", "processor")]
     older = sorted(set(runs["version"]) - {version.name})
     made += [f"Cells of older versions: {', '.join(older)}."] if older else []
-    commands = ["```", f"make leaderboard PRESET={preset} ARGS=freeze={version.name}", "```", ""]
+    freeze = f"python -m benchmark table name=leaderboard_tuned preset={preset} freeze={version.name}"
+    commands = ["```", f"make leaderboard PRESET={preset}", freeze, "```", ""]
     files = {
         "ranks.csv": version.ranks.round(6).to_csv(index=False),
         "curves.csv": version.curves.round(6).to_csv(index=False),
