@@ -11,7 +11,6 @@ from benchmark.errors import ConfigError, NothingToDraw, wrong
 from benchmark.experiments.figures import FigureSpec, find_figures
 from benchmark.experiments.plan import Cells
 from benchmark.experiments.selection import RunQuery, TableChoice, plan_cells
-from benchmark.runs.files import write_atomically
 from benchmark.runs.folder import ResultsFolder
 from benchmark.runs.index import RunIndex
 
@@ -60,8 +59,6 @@ def make_figures(options: FigureOptions) -> tuple[int, list[Path]]:
             else:
                 print(f"{drawn[-1]}.{{png,pdf,csv,md}}")
         track_files(options, index.results.root, "figure", preset, drawn)
-    if drawn:
-        print(_write_gallery(folder, preset))
     return code, drawn
 
 
@@ -74,14 +71,3 @@ def _figures(options: FigureOptions) -> list[FigureSpec]:
         return [specs[options.name]]
     figures = find_figures(options.paper, options.figure)
     return [spec for spec in figures if options.figure is not None or options.preset in spec.presets]
-
-
-def _write_gallery(folder: Path, preset: str) -> Path:
-    """Write all figures of the folder on one page, which repository hosts show with the folder; its path."""
-    page = folder / "README.md"
-    parts = [f"# Figures of preset {preset}\n"]
-    for path in sorted(folder.glob("*.md")):
-        if path != page:
-            parts.append(f"#{path.read_text(encoding='utf-8')}")
-    write_atomically(page, "\n".join(parts).encode(), durable=False)
-    return page

@@ -110,8 +110,6 @@ def plan(
         cell = PlannedCell(*key, "ok", (), tuned)
         try:
             cells[key] = _with_runs(cell, preset, seeds, layers | _own_metrics(spec, layers), extra or {})
-            for run in cells[key].runs[:1]:
-                spec.round(preset).require(run.train.rounds, run.evaluation.every, run.evaluation.validation)
         except ValueError as error:
             raise _in_cell(spec, cell, error) from error
     return cells
@@ -151,11 +149,15 @@ def _with_runs(
 def check(spec: TableSpec, cells: Cells) -> None:
     """Raise `ConfigError`, naming table and cell, if a run names rules, a model or data that do not exist.
 
+    Or if it is not evaluated in the rounds that the table shows.
+
     It is not a part of `plan` because it imports torch, which reading finished runs does not need.
     """
     for cell in cells.values():
         for run in cell.runs[:1]:
+            evaluation = run.evaluation
             try:
+                spec.round(run.preset).require(run.train.rounds, evaluation.every, evaluation.validation)
                 check_run(run)
             except BrokenFile:  # these runs fail one by one, with this message; the others are carried out
                 continue
