@@ -214,7 +214,7 @@ def made_by() -> dict[str, Any]:
 @cache
 def _state() -> dict[str, Any]:
     others = {str(root): _git(root, "rev-parse", "HEAD") for root in ROOTS if root != ROOT}
-    dirty = any(_git(root, "status", "--porcelain") for root in ROOTS)
+    dirty = any(_git(root, "status", "--porcelain", "--", "benchmark", "conf", *PACKAGES) for root in ROOTS)
     return {"commit": _git(ROOT, "rev-parse", "HEAD"), "dirty": dirty, "repositories": others}
 
 

@@ -121,6 +121,11 @@ def validate(
         raise kind(f"{before}{' '.join(sentences)}{after}") from error
 
 
+def ended(text: str) -> str:
+    """A text with a full stop, unless it ends in a question."""
+    return text if text.endswith("?") else f"{text}."
+
+
 def _sentence(item: Mapping[str, Any], model: type[BaseModel], prefix: str, whole: str) -> str:
     """What is wrong about one key, from an item of pydantic's list of errors."""
     key = prefix + ".".join(str(part) for part in item["loc"]) if item["loc"] else whole
@@ -130,9 +135,9 @@ def _sentence(item: Mapping[str, Any], model: type[BaseModel], prefix: str, whol
         there = ", ".join(allowed) or "none"
         return f"{key}: unknown key; expected one of: {there}.{nearest(str(item['loc'][-1]), allowed)}"
     if item["type"] == "value_error":  # raised by a validator of ours, which names the key where it can
-        return f"{said}." if said.startswith(key) else f"{key}: {said}."
+        return ended(said if said.startswith(key) else f"{key}: {said}")
     if item["type"] == "missing":
-        return f"{key}: missing. {said[:1].upper()}{said[1:]}."
+        return f"{key}: missing; it has no default."
     expected = said.removeprefix("Input should be ").partition(", unable to parse")[0]
     if expected == said:
         return f"{key}: got {shorten(item['input'])}; {said[:1].lower()}{said[1:]}."

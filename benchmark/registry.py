@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from benchmark.errors import UserError, wrong
+from benchmark.errors import UserError, ended, wrong
 from benchmark.paths import ROOT, unset
 
 Item = TypeVar("Item")
@@ -50,7 +50,7 @@ def broken_files(package: str) -> dict[str, str]:
         try:
             importlib.import_module(name)
         except Exception as error:  # noqa: BLE001 (whatever a contributor's code raises)
-            broken[name] = f"{files[0]}: cannot be imported: {_cause(error, files[0])}."
+            broken[name] = f"{files[0]}: cannot be imported: {ended(_cause(error, files[0]))}"
         if len(files) > 1:
             broken[name] = f"{' and '.join(files)} have one name. Rename one of them."
     return broken
@@ -101,7 +101,8 @@ class Registry(Generic[Item]):
             expected = f"one of {', '.join([*beside, *known])}{unset()}"
             text = wrong(key, name, expected, known=[*beside, *known], where=where)
             if broken:
-                raise BrokenFile(" ".join([*broken.values(), text]))
+                own = [said for module, said in broken.items() if module.rpartition(".")[2] == name]
+                raise BrokenFile(" ".join(own or [*broken.values(), text]))
             raise self.kind(text)
         modules = [module for module, _ in self.found[name]]
         if len(modules) > 1:

@@ -184,9 +184,14 @@ def runs(argv: Sequence[str]) -> int:
             raise ConfigError(wrong("runs", " ".join(argv), "no word but results=FOLDER beside import=FILE"))
         print(printable(str(api.import_runs(options.import_, results=options.results))))
         return 0
-    found = api.runs(options.results, **where)
     if options.delete and not where:
         raise ConfigError("runs: --delete needs a condition: state=failed, say, or method=fedavg.")
+    if options.purge and not options.delete:
+        if where:
+            raise ConfigError("runs: --purge takes no condition, unless --delete stands beside it.")
+        print(f"{ResultsFolder(options.results).purge():,} folders removed")
+        return 0
+    found = api.runs(options.results, **where)
     if found or options.format == "csv":
         _print_runs(found, options)
     _warn(found)

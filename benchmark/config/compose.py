@@ -182,9 +182,13 @@ def _child(config: Mapping[str, Any], node: Any, part: str, key: str) -> Any:
     keys = [*_paths(config), *CHOICES, *LAUNCHED]
     parent = key.rpartition(".")[0]
     expected = [name for name in keys if name.rpartition(".")[0] == parent] or list(config)
+    hint = "`run` adds one with + before the key, where a rule takes it."
+    if (
+        key.startswith("method.") and part != key.rpartition(".")[2]
+    ):  # added, it would make another method of this one
+        hint = f"Method {config['method'].get('name')} has no {part}; method=NAME chooses one that has."
     raise ConfigError(
-        f"{key}: unknown key; expected one of: {', '.join(dict.fromkeys(expected))}.{nearest(key, keys)} "
-        "`run` adds one with + before the key, where a rule takes it."
+        f"{key}: unknown key; expected one of: {', '.join(dict.fromkeys(expected))}.{nearest(key, keys)} {hint}"
     )
 
 

@@ -270,6 +270,11 @@ def select(spec: TableSpec, query: TableQuery) -> TableSpec:
     where = f"table {spec.name}"
     rows = matching([row.key for row in spec.rows], query.rows, "rows", where)
     columns = matching([column.key for column in spec.columns], query.columns, "columns", where)
+    kept = {"row": rows, "column": columns}
+    for what, name, _ in query.changes:
+        if _key_of(name, kept[what]) is None:
+            expected = f"KEY.SETTING of a {what} that {what}s= selects: {', '.join(kept[what])}"
+            raise ConfigError(wrong(what, name, expected))
     return spec.cut(rows, columns)
 
 

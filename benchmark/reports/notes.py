@@ -199,7 +199,7 @@ def _hyperparameters(results: TableResults) -> list[str]:
 
 
 def tuning_lines(spec: TableSpec, tuned: Mapping[tuple[str, str], TunedValues]) -> list[str]:
-    """Which values were chosen by grid search: one line for each way and file, row by row in it."""
+    """Which values were chosen by a search: one line for each way and file, row by row in it."""
     labels = {column.key: full_label(column) for column in spec.columns}
     cells = []
     for (row, column), cell in tuned.items():
@@ -207,7 +207,7 @@ def tuning_lines(spec: TableSpec, tuned: Mapping[tuple[str, str], TunedValues]) 
         shared = ", ".join(labels.get(key, key) for key in cell.columns)
         mean = f", by the mean over {shared}" if shared else ""
         how = (
-            f"Chosen by grid search on a validation split of {100 * cell.split:g} % of every client's training data, "
+            f"Chosen on a validation split of {100 * cell.split:g} % of every client's training data, "
             f"{cell.seeds} seed{_plural(cell.seeds)}{mean} ({cell.source})"
         )
         values = ", ".join(f"{short_name(key)} {shown_value(value)}" for key, value in cell.values.items())

@@ -164,7 +164,7 @@ def _refusing(path: Path) -> Iterator[None]:
             raise
         said = error.problem
     except (*UNREADABLE, ValueError, KeyError, TypeError) as error:
-        said = str(error).rstrip(".")
+        said = (getattr(error, "strerror", None) or str(error)).rstrip(".")
     raise ConfigError(f"import: {path}: {said}. Nothing was imported.")
 
 

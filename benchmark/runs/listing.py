@@ -13,7 +13,7 @@ import yaml
 from benchmark.config.merge import flat
 from benchmark.config.schema import GROUPS, RunConfig
 from benchmark.engine.records import Record
-from benchmark.errors import ConfigError, nearest
+from benchmark.errors import ConfigError, nearest, wrong
 from benchmark.runs.folder import RunFolder
 from benchmark.runs.index import RunIndex
 from benchmark.runs.result_files import DamagedError, read_records
@@ -122,6 +122,9 @@ def find_runs(index: RunIndex, where: Mapping[str, str]) -> list[Run]:
         if runs and key not in keys:
             expected = "state, or a key of a run's configuration"
             raise ConfigError(f"runs: unknown key {key!r}; expected {expected}.{nearest(key, keys)}")
+    for wanted in where.get(STATE, "*").split(","):
+        if not any(fnmatchcase(state, wanted) for state in RunState):
+            raise ConfigError(wrong(STATE, wanted, f"one of {', '.join(RunState)}", known=RunState))
     return [run for run in runs if run.fits(where)]
 
 

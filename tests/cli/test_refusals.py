@@ -30,6 +30,9 @@ table name=fedsdc_table1 row.fedprx.train.lr=1 | row: 'fedprx.train.lr' fedprox,
 table name=fedsdc_table1 row.fedprox.trian.lr=1 | row.fedprox.trian: 'train'?
 table name=fedsdc_table1 row.fedprox.train.lrr=1 | fedsdc_table1, fedprox, train.lrr:
 table name=fedmr_table1 column.fmnist/avg.train.lr=1 | column: average
+table name=fedmr_table1 rows=fedavg row.fedprox.train.lr=1 | row: 'fedprox.train.lr' rows= fedavg
+runs state=finished | state: 'finished' done
+runs method=fedavg --purge | --purge --delete
 table paper=fedmr columns=fmnist/p5c3 | columns: 'fmnist/p5c3' 'fmnist/p5c2'?
 table device=tpu | device: 'tpu' cuda:NUMBER
 table tuned=x | tuned: 'x' off
@@ -75,6 +78,7 @@ run x | run: 'x' KEY=VALUE
 run -x | run: '-x' --help
 run launcher=local | run: launcher Put -m behind
 run --verbose | run: --verbose Put -m behind
+run method=fedavg method.client.fedprox.mu=1 | method.client.fedprox.mu: fedprox; method=NAME
 run method=fedprx | method: 'fedprx' fedavg, (conf/method/; FEDTABLES_PATH is not set). 'fedprox'?
 run partition.alpha=-1 | alpha: -1
 run +train.lrr=1 | train.lrr: 'lr'?
