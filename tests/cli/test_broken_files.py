@@ -75,6 +75,7 @@ def test_a_broken_file_concerns_its_own_runs_only(
     code, out, err = cli(*FAKE_RUN, "+method.client.mine={}")
     assert code == 2 and err.count("error: ") == 1 and "Traceback" not in out + err
     assert err.count("methods/mine.py: cannot be imported: ") == 1 and re.search(said, err, re.DOTALL), err
+    assert "method.client: got" not in err and "?." not in err, "one sentence, about the file"
     mine = {"name": "fedavg", "client": {"mine": {}}}
     toy(rows=[{"key": "mine", "label": "Mine", "method": mine}, FINE])
     code, out, err = cli("table", "seeds=1", "launcher=inline")
