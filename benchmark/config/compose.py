@@ -186,7 +186,7 @@ def _child(config: Mapping[str, Any], node: Any, part: str, key: str) -> Any:
     if (
         key.startswith("method.") and part != key.rpartition(".")[2]
     ):  # added, it would make another method of this one
-        hint = f"Method {config['method'].get('name')} has no {part}; method=NAME chooses one that has."
+        hint = f"This method has no {part}; method=NAME chooses one that has."
     raise ConfigError(
         f"{key}: unknown key; expected one of: {', '.join(dict.fromkeys(expected))}.{nearest(key, keys)} {hint}"
     )
