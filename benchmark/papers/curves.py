@@ -32,7 +32,7 @@ NOTES = (
 def curves(options: TableQuery) -> Table:
     """How the runs of a table come on: the mean of each fifth of their rounds, and all curves as CSV."""
     if options.name is None:
-        raise ConfigError(wrong("name", "curves", "the name of a table, with curves=true beside it"))
+        raise ConfigError(wrong("name", "curves", "the name of a table, with --curves beside it"))
     spec, cells = plan_table(spec_called(options.name), options)
     if spec.metric_format.of:
         raise ConfigError(f"name: {spec.name} shows {spec.metric}, which has no curve; choose another table.")

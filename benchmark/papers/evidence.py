@@ -70,9 +70,9 @@ def _repeated(line: Line) -> dict[int, float]:
 
 
 def _by_seed(line: Line) -> dict[int, float]:
-    """``0=57.77;1=57.76`` as numbers; nothing in the files of results/published."""
+    """``0=57.77;1=57.76;2=diverged`` as numbers, without words; nothing in the files of results/published."""
     pairs = (pair.split("=") for pair in line.get("seeds", "").split(";") if pair)
-    return {int(seed): float(value) for seed, value in pairs}
+    return {int(seed): float(value) for seed, value in pairs if not value[:1].isalpha()}
 
 
 def table(found: list[Claim]) -> str:
