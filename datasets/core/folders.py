@@ -78,8 +78,10 @@ class Place:
             different = [
                 f"{name} {got:,} of {number:,}" for name, (got, number) in pairs.items() if got != number
             ]
-            wanted = f"the published {sum(expected.values()):,}; {STRICT}"
-            raise self.error(f"got {sum(there.values()):,} images ({', '.join(different)})", expected=wanted)
+            count, wanted = sum(there.values()), f"the published {sum(expected.values()):,}"
+            if not count:
+                raise self.error("got no images", expected=wanted)
+            raise self.error(f"got {count:,} images ({', '.join(different)})", expected=f"{wanted}; {STRICT}")
 
     def error(self, got: str, path: Path | None = None, expected: str = "") -> DataError:
         """The error about missing or wrong files: what is there, what is expected (the layout), and where to get it."""
