@@ -91,7 +91,8 @@ def _advice(needs: Needs) -> list[str]:
     lines = [f"disk: {_size(needs.free_bytes)} free in the results folder; GPU: {needs.gpu}"]
     if needs.wait is not None and needs.blocks:
         places = f"{needs.places:,} {'GPU' if needs.device == 'cuda' else 'core'}{'s' * (needs.places > 1)}"
-        lines.insert(0, f"with this launcher, on {places} at a time: {estimate.in_words(needs.wait)} hours")
+        unit = " hours" if needs.wait < estimate.YEAR else ""
+        lines.insert(0, f"with this launcher, on {places} at a time: {estimate.in_words(needs.wait)}{unit}")
     if needs.device == "cpu" and (needs.wait or 0) > estimate.YEAR:
         lines.append("this needs GPUs (device=cuda, or launcher=slurm)")
     if needs.uncounted:

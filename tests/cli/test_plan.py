@@ -105,6 +105,9 @@ def test_plan(cli: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None
     ]
     assert "with this launcher, on 2 GPUs at a time: 0.85 hours" in out
     assert "on 1 GPU at a time: 1.70 hours" in cli(*words, "launcher=slurm", "launcher.max_parallel=1").out
+    # 3 x 5 runs of 755.55 hours in a year of 8,766.
+    years = cli(*words[:4], "seeds=3", "rows=fedavg", "columns=svhn/*", "launcher.workers=1").out
+    assert "with this launcher, on 1 core at a time: 1.3 years\n" in years
     assert "svhn (305 MB when prepared): not there; downloads by itself" in out
     assert not (tmp_path / "nothing").exists() and not (tmp_path / "cache").exists(), "looking leaves nothing"
     assert cells("device=cpu")[4] == "1,511.10"
