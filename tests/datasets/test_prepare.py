@@ -199,7 +199,10 @@ def test_another_builder_prepares_anew(tmp_path: Path, edited: Edit) -> None:  #
 
 
 def test_what_is_missing_is_said_without_a_download(raw: Callable[..., Path], tmp_path: Path) -> None:
-    for name, words in (("mnist", "downloads by itself"), ("pacs", "got no images; expected the published 9,991")):
+    for name, words in (
+        ("mnist", "downloads by itself"),
+        ("pacs", "got no images; expected the published 9,991"),
+    ):
         with pytest.raises(DataError, match=words):
             require_raw_files(locate(name, None, tmp_path / "empty", tmp_path / "cache"))
     require_raw_files(locate("mnist", {"strict": False}, raw("mnist"), tmp_path / "cache"))
