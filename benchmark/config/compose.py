@@ -183,9 +183,8 @@ def _child(config: Mapping[str, Any], node: Any, part: str, key: str) -> Any:
     parent = key.rpartition(".")[0]
     expected = [name for name in keys if name.rpartition(".")[0] == parent] or list(config)
     hint = "`run` adds one with + before the key, where a rule takes it."
-    if (
-        key.startswith("method.") and part != key.rpartition(".")[2]
-    ):  # added, it would make another method of this one
+    # A rule that is added would make another method of this one.
+    if key.startswith("method.") and part != key.rpartition(".")[2]:
         hint = f"This method has no {part}; method=NAME chooses one that has."
     raise ConfigError(
         f"{key}: unknown key; expected one of: {', '.join(dict.fromkeys(expected))}.{nearest(key, keys)} {hint}"
