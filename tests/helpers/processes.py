@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 LONGEST = 300.0
@@ -32,8 +33,9 @@ def descendants(pid: int) -> list[int]:
     """Living processes that a process has started, and theirs."""
     found = []
     for path in Path(f"/proc/{pid}/task").glob("*/children"):
-        for child in map(int, path.read_text().split()):
-            found += [child, *descendants(child)]
+        with suppress(OSError):  # a thread that has ended meanwhile
+            for child in map(int, path.read_text().split()):
+                found += [child, *descendants(child)]
     return found
 
 
