@@ -1,6 +1,7 @@
 """NIID-2 of FedSDC (MICCAI 2025, section 3.1): Matek-19, Acevedo-20 and Bodzas-23 under one map of 13 classes.
 
-The paper does not name the classes; the map is that of earlier work on the same three sets. It keeps 48,917 images.
+The paper does not name the classes. The map is close to that of Salehi et al. (https://arxiv.org/abs/2207.00501), and is
+not confirmed; monoblasts count as monocytes, lymphoblasts as lymphocytes. It keeps 48,917 images.
 The test images are those that no client draws. Five clients draw at most 60 images each of a class and source, so 300
 at random are the training split here. A run adds to the test split what its clients leave (`rest: test` in
 conf/dataset/niid2.yaml). All seeds of a run draw from the same 300.
