@@ -1,6 +1,6 @@
 """NIID-2 of FedSDC (MICCAI 2025, section 3.1): Matek-19, Acevedo-20 and Bodzas-23 under one map of 13 classes.
 
-The paper does not name the classes. The map is close to that of Salehi et al. (https://arxiv.org/abs/2207.00501), and is
+The paper does not name the classes. The map is close to that of Salehi et al., https://arxiv.org/abs/2207.00501, and
 not confirmed; monoblasts count as monocytes, lymphoblasts as lymphocytes. It keeps 48,917 images.
 The test images are those that no client draws. Five clients draw at most 60 images each of a class and source, so 300
 at random are the training split here. A run adds to the test split what its clients leave (`rest: test` in

@@ -30,8 +30,8 @@ class FedPNS(VariantRule, Selection):
 
     ``alpha``, ``beta``: a flagged client loses min((f/s + beta)^alpha, ``cap``) of its probability, where it was
     flagged in f of its s rounds; ``min_keep``: how many updates are never flagged. ``weights`` of the round's mean:
-    the method's own | probability, the pr_k after the round's flags (line "FedPNS" of FedDiverse's code) | drop, the method's
-    own without the flagged updates.
+    the method's own | probability, the pr_k after the round's flags (line "FedPNS" of FedDiverse's code) | drop, the
+    method's own without the flagged updates.
     """
 
     reference = {"cap": 1.0, "min_keep": 8, "weights": "drop"}
