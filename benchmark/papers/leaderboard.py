@@ -68,7 +68,7 @@ NOTES = (
     *(f"{name}: {text}." for name, text in HINTS.items()),
     "Time, up, down, client and server are counted for one client of the first column, in a round in which it takes "
     "part again. Methods without runs here have the costs of the older version. Empty: the method needs more than one "
-    "client.",
+    "client, or diverged in the rounds that are timed.",
 )
 
 

@@ -9,6 +9,7 @@ import math
 import statistics
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -20,7 +21,7 @@ from torch import Tensor
 from benchmark.config.schema import RunConfig
 from benchmark.engine.federation import FederatedRun
 from benchmark.engine.records import Cost
-from benchmark.engine.state import FederationState
+from benchmark.engine.state import Diverged, FederationState
 from benchmark.engine.training import ActiveRule
 from benchmark.experiments.plan import Cells
 from benchmark.experiments.spec import TableSpec
@@ -135,11 +136,17 @@ def timed(
 ) -> dict[str, tuple[Trainee, float]]:
     """label -> (trainee, seconds of a round) of the rows that can run in a column, timed in turn.
 
-    Medians of ``repeats`` means over ``rounds`` rounds, which come after ``warm`` others.
+    Medians of ``repeats`` means over ``rounds`` rounds, which come after ``warm`` others. Rows that diverge in these
+    rounds are left out.
     """
     configs = {row.label: cells[row.key, column].runs[0] for row in spec.rows if cells[row.key, column].runs}
     torch.set_num_threads(max((config.runtime.threads for config in configs.values()), default=1))
-    trainees = {label: Trainee.of(config, warm) for label, config in configs.items()}
+    trainees: dict[str, Trainee] = {}
+    for label, config in configs.items():
+        with suppress(Diverged):
+            trainee = Trainee.of(config, warm)
+            trainee.seconds(rounds)  # the rounds that are timed below
+            trainees[label] = trainee
     times: dict[str, list[float]] = {label: [] for label in trainees}
     for _ in range(repeats):
         for label, trainee in trainees.items():

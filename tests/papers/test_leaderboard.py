@@ -1,5 +1,6 @@
 """The leaderboard: differences, ranks and frozen versions by hand, and what methods cost."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -204,3 +205,17 @@ def test_costs_in_model_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
         assert tuple(line)[: len(counted)] == pytest.approx(counted, abs=1e-9), method
     assert "HCSFed" not in prices  # one client cannot be put into its clusters
     assert prices.loc["time", "FedAvg"] == 1.0 and prices.loc["time", "MOON"] > 0
+
+
+def test_what_diverges_has_no_costs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """FedAvg without momentum at the rate 1e30, beside FedAvg."""
+    monkeypatch.setattr(leaderboard, "REPEATS", 1)
+    monkeypatch.setattr(leaderboard, "ROUNDS", 1)
+    spec = spec_called("leaderboard").cut(["fedavg", "fedavg_m0"], ["fmnist/p10c2"])
+    cells = dict(plan(spec, "quick", range(1)))
+    cell = cells["fedavg_m0", "fmnist/p10c2"]
+    train = cell.runs[0].train.model_copy(update={"lr": 1e30})
+    cells["fedavg_m0", "fmnist/p10c2"] = replace(
+        cell, runs=(cell.runs[0].model_copy(update={"train": train}),)
+    )
+    assert list(costs(spec, cells)) == ["FedAvg"]
