@@ -33,7 +33,7 @@ WHICH  = $(call option,paper,$(PAPER)) $(call option,preset,$(PRESET)) $(call op
 COMMA := ,
 # The rows of the leaderboard's tuned track: those of the four papers, and what they are compared with most.
 TUNED  = fedavg,fedprox,fedavgm,fedadam,fednova,scaffold,feddyn,feddc,moon,fedetf,fedvls_code,balanced_sampling,fedld,fedsdc,feddiverse,fedmr
-BOARD  = $(call option,preset,$(PRESET)) $(HOW) $(patsubst methods=%,rows=fedavg$(COMMA)%,$(ARGS))
+BOARD  = $(call option,preset,$(PRESET)) $(HOW) $(patsubst methods=%,rows=fedavg$(1)$(COMMA)%,$(ARGS))
 HOW    = $(call option,launcher,$(LAUNCHER)) $(call option,workers,$(WORKERS))
 
 .PHONY: help table1 table tables tune leaderboard figures report plan status list bench docs test test-all \
@@ -66,12 +66,12 @@ tune: $(STAMP)  ## Choose values on a validation split: make tune TABLE=1 PAPER=
 	@$(RUN) -m benchmark tune $(call option,table,$(TABLE)) $(WHICH) $(HOW) $(ARGS)
 
 leaderboard: $(STAMP)  ## All methods on one suite, default and tuned values: ranks, costs (your method: ARGS='methods=mine')
-	@$(RUN) -m benchmark table name=leaderboard tuned=off $(BOARD) $(call option,seeds,$(SEEDS))
-	@$(RUN) -m benchmark tune name=leaderboard_tuned trials=8 $(if $(filter methods=%,$(ARGS)),,rows=$(TUNED)) $(BOARD)
-	@$(RUN) -m benchmark table name=leaderboard_tuned $(BOARD) $(call option,seeds,$(SEEDS))
+	@$(RUN) -m benchmark table name=leaderboard tuned=off $(call BOARD,$(COMMA)fedavg_m0) $(call option,seeds,$(SEEDS))
+	@$(RUN) -m benchmark tune name=leaderboard_tuned trials=8 $(if $(filter methods=%,$(ARGS)),,rows=$(TUNED)) $(call BOARD)
+	@$(RUN) -m benchmark table name=leaderboard_tuned $(call BOARD) $(call option,seeds,$(SEEDS))
 ifeq ($(filter methods=% columns=%,$(ARGS)),)
-	@$(RUN) -m benchmark figure name=leaderboard tuned=off $(BOARD) $(call option,seeds,$(SEEDS))
-	@$(RUN) -m benchmark figure name=leaderboard_tuned $(BOARD) $(call option,seeds,$(SEEDS))
+	@$(RUN) -m benchmark figure name=leaderboard tuned=off $(call BOARD) $(call option,seeds,$(SEEDS))
+	@$(RUN) -m benchmark figure name=leaderboard_tuned $(call BOARD) $(call option,seeds,$(SEEDS))
 endif
 
 figures: $(STAMP)  ## Every figure (of PAPER; one: FIGURE) into results/figures/PRESET/

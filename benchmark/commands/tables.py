@@ -72,8 +72,10 @@ class TableOptions(TableQuery, LaunchOptions):
     def check(self) -> None:
         """Refuse wrong settings."""
         super().check()
-        if self.freeze is not None and self.name not in RANKED:
-            raise ConfigError(wrong("freeze", self.freeze, "name=leaderboard_tuned beside it"))
+        fits = self.name in RANKED and self.tuned != "off" and self.seeds is None
+        if self.freeze is not None and not fits:
+            expected = "name=leaderboard_tuned beside it, and neither tuned=off nor seeds"
+            raise ConfigError(wrong("freeze", self.freeze, expected))
 
 
 def make_tables(options: TableOptions) -> tuple[int, list[Table]]:

@@ -17,11 +17,13 @@ from rich.table import Table as TextTable
 
 from benchmark.commands.launching import run_missing, run_settings
 from benchmark.commands.options import LaunchOptions
+from benchmark.config.schema import TrainConfig
 from benchmark.errors import ConfigError, wrong
 from benchmark.experiments import tuning
 from benchmark.experiments.plan import Cells, TunedValues, plan
 from benchmark.experiments.selection import TableQuery, find_tables, select
 from benchmark.experiments.spec import TableSpec
+from benchmark.experiments.tables import spec_called
 from benchmark.experiments.tuning import CellKey, Point, TunedCell, TunedFolder, Values
 from benchmark.paths import conf_file
 from benchmark.reports.render.console import TextConsole
@@ -202,20 +204,30 @@ def _is_tuned(method: str, options: TuneOptions) -> bool:
 
 def _search(spec: TableSpec, options: TuneOptions) -> Search:
     """A search in the cells of ``spec`` that have runs, with the first of their points."""
+    if spec.first_seed and options.seeds + bool(options.trials) > spec.first_seed:
+        expected = f"fewer: {spec.name} shows the seeds from {spec.first_seed} on, and they choose nothing"
+        raise ConfigError(wrong("seeds", options.seeds, expected))
     spec = spec.model_copy(update={"tuned_only": False})
     base = {key: cell for key, cell in _planned(spec, options, 1).items() if cell.state == "ok"}
     if not base:
         raise ConfigError(f"table {spec.name}: no selected cell has runs in preset {options.preset}.")
-    points = {}
-    for key, cell in base.items():
-        train, method = cell.runs[0].train, spec.row(key[0]).method_name
+    points, centres = {}, _centres(spec, options) if options.trials else {}
+    for key in base:
+        method = spec.row(key[0]).method_name
         grid = tuning.load_grid(method) if conf_file("tune", method) is not None else None
         if options.trials:
-            name = f"{spec.name} {key[1]}"
+            train, name = centres[key[1]], f"{spec.name} {key[1]}"
             points[key] = tuning.drawn_trials(train.lr, train.momentum, grid, options.trials, name)
         else:
             points[key] = tuning.load_grid(method).points
     return Search(spec, options, base, {}, seeds=options.seeds).trying(points)
+
+
+def _centres(spec: TableSpec, options: TuneOptions) -> dict[str, TrainConfig]:
+    """The training of FedAvg, or of the row most like it, in each column: what trials are drawn around."""
+    whole = spec_called(spec.name).model_copy(update={"tuned_only": False})
+    reference = whole.cut([whole.base_row.key], [column.key for column in spec.columns])
+    return {key[1]: cell.runs[0].train for key, cell in _planned(reference, options, 1).items() if cell.runs}
 
 
 def _finals(search: Search, index: RunIndex) -> Search:

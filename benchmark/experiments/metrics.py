@@ -31,6 +31,11 @@ class Metric:
     split: str = "test"
     of: str = ""
 
+    @property
+    def axis(self) -> str:
+        """The label with the unit in brackets."""
+        return f"{self.label} ({self.unit})" if self.unit else self.label
+
 
 def _number(label: str, higher_is_better: bool = False, split: str = "test", of: str = "") -> Metric:
     return Metric(label, higher_is_better, 1.0, "", split, of)

@@ -155,9 +155,9 @@ class TableSpec(FileModel):
         )
 
     def base_of(self, row: Row) -> Row:
-        """The row that a row is compared with; itself if with none. A row with a base of its own may be left out."""
+        """The row that a row is compared with; itself if with none, as where its own base was left out."""
         bases = {one.key: one for one in self.rows}
-        return bases.get(row.base, self.base_row)
+        return bases.get(row.base, row) if row.base else self.base_row
 
     @property
     def metric_format(self) -> Metric:

@@ -125,7 +125,11 @@ def _with_rows(spec: TableSpec, methods: Mapping[str, Mapping[str, Any]]) -> Tab
         named = spec.name in wanted or (not spec.table and spec.paper in wanted)  # a table's second form, too
         invited = named or any(fnmatchcase(spec.name, pattern) for pattern in patterns)
         if invited and all(row.key != name for row in rows):
-            rows.append(_row_of(name, method))
+            new = _row_of(name, method)
+            if new.label in {row.label for row in rows}:
+                expected = f"a label that no other row of {spec.name} has"
+                raise ConfigError(wrong(f"conf/method/{name}.yaml: label", new.label, expected))
+            rows.append(new)
     return spec if len(rows) == len(spec.rows) else spec.model_copy(update={"rows": tuple(rows)})
 
 

@@ -73,7 +73,7 @@ class SearchGrid(FileModel):
 
 
 STEPS, MOMENTA = range(-4, 5), (0.0, 0.9)
-"""What trials draw from: effective rates in steps of a factor of sqrt(3) from the cell's own, and client momenta."""
+"""What trials draw from: effective rates in steps of a factor of sqrt(3) from FedAvg's, and client momenta."""
 
 FINALISTS = 2
 """The best trials, which are compared with one seed more."""
@@ -83,7 +83,7 @@ def drawn_trials(lr: float, momentum: float, grid: SearchGrid | None, number: in
     """``number`` different trials of a cell, drawn by the column's ``name`` alone: all rows try the same rates.
 
     A trial has an effective rate lr / (1 - momentum), a client momentum, and a value of the first parameter of
-    ``grid`` that is not one of training, if there is one. ``lr`` and ``momentum`` are the cell's own.
+    ``grid`` that is not one of training, if there is one. ``lr`` and ``momentum`` are FedAvg's in this column.
     """
     rng = np.random.default_rng(zlib.crc32(name.encode()))
     pairs = list(itertools.product(STEPS, MOMENTA))
@@ -240,11 +240,12 @@ class TunedFolder:
         path = self.find(preset, spec.name)
         if path is None:
             return {}
-        source, result = shown_path(path), {}
+        source, result, rows = shown_path(path), {}, {row.key for row in spec.rows}
         for row, cells in self.read(spec, preset).cells.items():
             for column, cell in cells.items():
                 try:
-                    _check_cell(spec, row, column, cell)
+                    if row in rows or row != cell.method:  # a row that rows= added is called like its method
+                        _check_cell(spec, row, column, cell)
                 except ConfigError as error:
                     said = f"row {row}: {error} Delete the entry, or set tuned=off."
                     raise ConfigError(f"tuned file {path}: {said}") from error

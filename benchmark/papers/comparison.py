@@ -88,7 +88,7 @@ def _data(spec: TableSpec, key: str, preset: str) -> dict[str, str]:
     metric, column = spec.of_column(key).metric_format, spec.column(key)
     direction = "higher" if metric.higher_is_better else "lower"
     hint = f"{metric.label} in {metric.unit}, {direction} is better, {spec.round(preset).phrase}: {HINTS[DATA_SET]}"
-    return {"key": key, "label": column.label, "axis": f"{metric.label} ({metric.unit})", "hint": hint}
+    return {"key": key, "label": column.label, "axis": metric.axis, "hint": hint}
 
 
 def _prices(query: TableQuery, old: frozen.Version | None) -> pd.DataFrame:

@@ -42,7 +42,7 @@ def bars(request: Request) -> Drawing:
     sns.stripplot(
         data, **common, dodge=True, palette=["0.15"] * len(rows), size=3, jitter=False, legend=False, zorder=3
     )
-    axis.set(xlabel="", ylabel=request.metric_label)
+    axis.set(xlabel="", ylabel=request.runs.metric_format.axis)
     axis.grid(False, axis="x")
     # Inside the axes, the legend would cover some of the bars.
     sns.move_legend(axis, "upper left", bbox_to_anchor=(1.0, 1.0), title="", frameon=False)
@@ -63,10 +63,11 @@ def curves(request: Request) -> Drawing:
     Options: ``across`` panels in a row (3).
     """
     spec, shown = request.runs, request.runs.metric_format
+    metrics = {column.key: spec.of_column(column.key).metric for column in spec.run_columns}
     rows = [
         (column.key, row.label, run.seed, round, value * shown.scale)
         for row, column, run in request.finished()
-        for round, value in recorded(request.index.records(run.key), shown.split, spec.metric).items()
+        for round, value in recorded(request.index.records(run.key), shown.split, metrics[column.key]).items()
     ]
     data = request.frame(rows, ["column", "method", "seed", "round", "value"])
     columns = spec.run_columns
@@ -79,7 +80,8 @@ def curves(request: Request) -> Drawing:
             style_order=hues, errorbar=band, err_kws={"alpha": 0.12, "linewidth": 0}, ax=axis, palette="colorblind",
             legend=axis is axes[0],
         )  # fmt: skip
-        axis.set(xlabel="round", ylabel=request.metric_label if number % across == 0 else "")
+        named = number % across == 0 or metrics[column.key] != spec.metric
+        axis.set(xlabel="round", ylabel=spec.of_column(column.key).metric_format.axis if named else "")
         axis.set_title(full_label(column), fontsize=10)
     for axis in axes[len(columns) :]:
         axis.set_visible(False)

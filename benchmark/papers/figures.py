@@ -85,12 +85,6 @@ class Request:
         """What the table of the figure would show."""
         return collect(self.runs, self.preset, self.cells, self.index)
 
-    @property
-    def metric_label(self) -> str:
-        """The metric of the table with its unit, for an axis."""
-        shown = self.runs.metric_format
-        return f"{shown.label} ({shown.unit})" if shown.unit else shown.label
-
     def done(self, row: Row, column: Column) -> list[RunConfig]:
         """The finished runs of one cell, by seed."""
         runs = self.cells[row.key, column.key].runs

@@ -1,8 +1,8 @@
 """The leaderboard: all methods on one suite, with default and with tuned values, beside what each of them costs.
 
 Reads the finished runs of conf/table/leaderboard.yaml and leaderboard_tuned.yaml; cells that are not finished here are
-taken from the stored version. Costs are counted and timed on the first client of the first column, as in FedMR's
-Fig. 4a (`benchmark.papers.resources`).
+taken from the stored version. Costs are counted and timed on the first client of a column, as in FedMR's Fig. 4a
+(`benchmark.papers.resources`).
 """
 
 import math
@@ -28,6 +28,7 @@ from benchmark.reports.tables import Table, text_table
 from benchmark.runs.folder import ResultsFolder
 from benchmark.runs.index import RunIndex
 from benchmark.runs.status import RunState
+from datasets.core.base import DataError
 
 REPEATS, WARM, ROUNDS = 3, 2, 5
 """How often each method is timed, in turn; first rounds that are not timed; rounds that are."""
@@ -37,8 +38,8 @@ TOGETHER = ("hcsfed",)
 
 BASE = "fedavg"
 CELL = ["row", "data"]
-COLUMNS = ["track", "preset", *CELL, "base", "seed", "planned", "outcome", "value", "difference", "same", "cpu_seconds",
-           "processor", "by", "code", "commit", "version"]  # fmt: skip
+COLUMNS = ["track", "preset", *CELL, "base", "seed", "planned", "outcome", "value", "difference", "same", "differs",
+           "cpu_seconds", "processor", "by", "code", "commit", "version"]  # fmt: skip
 
 COSTS = ["time", "up", "down", "client", "server"]
 
@@ -48,7 +49,7 @@ HINTS = {
     DATA_SET: "mean over seeds, and the difference from the FedAvg with the same client momentum over pairs of runs "
     "with one seed on one type of processor, with its 95 % interval by Student's t in brackets. A star: it is still "
     "resolved after Holm's correction over the methods of the data set. An equals sign: the model has the bits of "
-    "FedAvg's in every seed. Runs that diverged have no value",
+    "FedAvg's in every seed. Runs that diverged have no value, and with n=2 of 3 there is no difference",
     "rank": "mean over data sets of the method's rank (1 is best, ties share) by its mean over seeds, with a 95 % "
     "bootstrap interval over data sets and seeds. With default values a method of which a run diverged is not ranked; "
     "with tuned ones it comes last in that data set",
@@ -66,9 +67,9 @@ HINTS = {
 
 NOTES = (
     *(f"{name}: {text}." for name, text in HINTS.items()),
-    "Time, up, down, client and server are counted for one client of the first column, in a round in which it takes "
-    "part again. Methods without runs here have the costs of the older version. Empty: the method needs more than one "
-    "client, or diverged in the rounds that are timed.",
+    "Time, up, down, client and server are counted for one client of the first column that has runs here, in a round "
+    "in which it takes part again. Methods without runs here have the costs of the older version. Empty: the method "
+    "needs more than one client, or diverged in the rounds that are timed.",
 )
 
 
@@ -84,21 +85,40 @@ class Standing(NamedTuple):
     said: list[str]
 
 
-def standing(track: str, query: TableQuery, index: RunIndex, old: frozen.Version | None) -> Standing:
-    """The standing of the finished runs; cells that are not finished here are taken from ``old``."""
+def standing(
+    track: str,
+    query: TableQuery,
+    index: RunIndex,
+    old: frozen.Version | None,
+    settings: Mapping[str, Any] | None = None,
+) -> Standing:
+    """The standing of the finished runs; cells that are not finished here are taken from ``old``.
+
+    ``settings``: paths and runtime of the cells.
+    """
     name = frozen.TRACKS[track]
     spec, tuned = spec_called(name), TunedTable(table=name, preset=query.preset)
     query = query.model_copy(update={"tuned": "off"} if track == "default" else {})
-    cells = plan_cells(spec, spec, query)
+    cells = plan_cells(spec, spec, query, settings)
     runs = runs_of(track, collect(spec, query.preset, cells, index), index)
     if old is not None:
         runs = with_older(runs, old.runs[old.runs["track"] == track])
     if track == "tuned":
         tuned = TunedFolder.of(query.tuned, query.results).read(spec, query.preset)
-        older = old.tuned.cells if old is not None else {}
-        cells_of = {row: older.get(row, {}) | tuned.cells.get(row, {}) for row in older | tuned.cells}
-        tuned = tuned.model_copy(update={"cells": cells_of})
+        tuned = tuned.model_copy(update={"cells": tuned_of(runs, tuned, old)})
     return Standing(track, spec, cells, runs, tuned, *compare(spec, runs, tuned.cells))
+
+
+def tuned_of(
+    runs: pd.DataFrame, here: TunedTable, old: frozen.Version | None
+) -> dict[str, dict[str, TunedCell]]:
+    """The chosen values of the cells that have runs, from where these are."""
+    cells: dict[str, dict[str, TunedCell]] = {}
+    for (row, column), version in runs.groupby(CELL)["version"].first().items():
+        source = old.tuned if version and old is not None else here
+        if column in source.cells.get(row, {}):
+            cells.setdefault(row, {})[column] = source.cells[row][column]
+    return cells
 
 
 def ranks_of(standings: Sequence[Standing], prices: pd.DataFrame) -> pd.DataFrame:
@@ -121,17 +141,20 @@ def leaderboard(options: LeaderboardOptions) -> Table:
     """All methods on one suite: differences from FedAvg, mean ranks with intervals, and what each method costs."""
     index = RunIndex(ResultsFolder(options.results, options.stale).existing())
     old = frozen.newest(options.results, options.preset)
-    standings = [standing(track, options, index, old) for track in frozen.TRACKS]
+    paths, runtime = (
+        options.model_dump(mode="json", include=names) for names in ({"data"}, {"device", "threads"})
+    )
+    settings = {"paths": paths, "runtime": runtime}
+    standings = [standing(track, options, index, old, settings) for track in frozen.TRACKS]
     default, tuned = standings
     spec = default.spec
-    measured = set(default.runs.loc[default.runs["version"] == "", "row"])
-    here = [row.key for row in spec.rows if row.key in measured]
-    part = spec.cut([BASE, *here], [column.key for column in spec.columns])
-    prices = pd.DataFrame(costs(part, default.cells) if here else {}).T
-    if old is not None:
-        prices = prices.combine_first(older_costs(old))
-    ranks = ranks_of(standings, prices)
     notes = [*NOTES, *options.remarks, f"Missing runs: make leaderboard PRESET={options.preset}"]
+    prices = older_costs(old)
+    try:
+        prices = _counted(default, prices)
+    except DataError as error:  # all runs are imported
+        notes.append(f"Costs are not counted: {error}")
+    ranks = ranks_of(standings, prices)
     notes += [f"Track {one.track}: {text}" for one in standings for text in one.said]
     if options.freeze:
         folder = options.results / "leaderboard"
@@ -165,7 +188,7 @@ def runs_of(track: str, results: TableResults, index: RunIndex) -> pd.DataFrame:
                 "seed": run.seed,
                 "planned": len(cell.runs), "outcome": str(run.outcome), "value": value,
                 "difference": None if value is None or pair is None else value - pair,
-                "same": result.model_sha256 == models.get(run.seed),
+                "same": result.model_sha256 == models.get(run.seed), "differs": run.differs,
                 "cpu_seconds": round(result.seconds * result.origin["threads"], 1),
                 "processor": result.instructions, "by": run.by, "code": digest(result.origin["code"])[:12],
                 "commit": commit_of(result.made) + " with changes" * result.made["dirty"], "version": "",
@@ -204,6 +227,12 @@ def _whole(cell: pd.DataFrame) -> bool:
     return len(cell) == cell["planned"].iloc[0]
 
 
+def _reached(cell: pd.DataFrame) -> str:
+    """``2 of 3`` where a run is missing or diverged."""
+    count, planned = cell["value"].count(), cell["planned"].iloc[0]
+    return "" if count == planned else f"{count} of {planned}"
+
+
 def compare(
     spec: TableSpec, runs: pd.DataFrame, tuned: Mapping[str, Mapping[str, TunedCell]]
 ) -> tuple[pd.DataFrame, list[str]]:
@@ -231,13 +260,22 @@ def compare(
         bad = [spec.column(c).label for c, cell in found.items() if cell["value"].isna().any()]
         if bad and not spec.tuned_only:
             sensitive.append(f"{row.label} ({', '.join(bad)})")
-        elif found and len(found) == len(data) and all(map(_whole, found.values())):
+        elif (
+            found
+            and len(found) == len(data)
+            and all(
+                _whole(cell) and set(cell["seed"]) == set(cells[BASE, column]["seed"])
+                for column, cell in found.items()
+            )
+        ):
             ranked[row.label] = _ranked(spec, found)
         else:
             lacking.append(row.label)
     table = _with_holm(pd.DataFrame.from_dict(lines, orient="index"), spec, cells)
-    said = [f"not ranked, as runs are missing: {', '.join(lacking)}."] if lacking else []
+    said = [f"not ranked, as runs with FedAvg's seeds are missing: {', '.join(lacking)}."] if lacking else []
     said += [f"sensitive, not ranked, as runs diverged: {'; '.join(sensitive)}."] if sensitive else []
+    other = runs[runs["differs"] != ""].groupby("differs")["row"].unique()
+    said += [f"made in another way ({how}): {', '.join(keys)}." for how, keys in other.items()]
     if len(ranked) < 2:
         return table, said
     ranks = ranking(pd.DataFrame(ranked))
@@ -256,10 +294,10 @@ def _ranked(spec: TableSpec, found: Mapping[str, pd.DataFrame]) -> dict[tuple[st
 
 
 def _difference(cell: pd.DataFrame) -> Difference | None:
-    """The difference from the base row; None for this row itself."""
+    """The difference from the base row; None for this row itself, and where a run is missing or diverged."""
     pairs = cell.dropna(subset="difference").set_index("seed")["difference"].to_dict()
     is_base = (cell["row"] == cell["base"]).all()
-    return None if is_base else paired_difference(pairs, dict.fromkeys(pairs, 0.0))
+    return None if is_base or _reached(cell) else paired_difference(pairs, dict.fromkeys(pairs, 0.0))
 
 
 def _with_holm(table: pd.DataFrame, spec: TableSpec, cells: Mapping[Any, pd.DataFrame]) -> pd.DataFrame:
@@ -277,7 +315,9 @@ def _cell_line(label: str, cell: pd.DataFrame, tuned: TunedCell | None) -> dict[
     """Mean over seeds, difference from FedAvg with its interval, and the values that were chosen."""
     found = _difference(cell)
     line: dict[str, Any] = {label: float(cell["value"].mean())}
-    if found is not None and cell["same"].all():
+    if _reached(cell):
+        line[f"{label} n"] = _reached(cell)
+    if found is not None and cell["same"].all() and (cell["difference"] == 0).all():
         line[f"{label} same"] = True
     if found is not None:
         low, high = found.interval or (math.nan, math.nan)
@@ -312,10 +352,12 @@ def printed(ranks: pd.DataFrame, spec: TableSpec, preset: str, notes: Sequence[s
 
 
 def _shown(label: str, line: pd.Series) -> str:
-    """``72.90 (+1.20 [0.30, 2.10])``."""
+    """``72.90 (+1.20 [0.30, 2.10])``, ``72.90 (=)`` or ``72.90 (n=2 of 3)``."""
     value, difference, low, high = (
         line.get(label + more, math.nan) for more in ("", " difference", " low", " high")
     )
+    if isinstance(reached := line.get(f"{label} n"), str):
+        return f"(n={reached})" if pd.isna(value) else f"{value:.2f} (n={reached})"
     if pd.isna(value):
         return ""
     if line.get(f"{label} same") is True:
@@ -326,6 +368,16 @@ def _shown(label: str, line: pd.Series) -> str:
     return f"{value:.2f}" + ("" if pd.isna(difference) else f" ({difference:+.2f}{interval})")
 
 
+def _counted(default: Standing, older: pd.DataFrame) -> pd.DataFrame:
+    """The costs of the methods with runs here, and ``older`` ones of the others [method x COSTS]."""
+    here = default.runs[default.runs["version"] == ""]
+    if here.empty:
+        return older
+    part = default.spec.cut([BASE, *here["row"]], here["data"])
+    counted = pd.DataFrame(costs(part, default.cells)).T
+    return counted.combine_first(older.drop(index=[row.label for row in part.rows], errors="ignore"))
+
+
 def costs(spec: TableSpec, cells: Cells) -> dict[str, dict[str, float]]:
     """Method -> time, up, down, client, server, as `NOTES` says, but for `TOGETHER` and methods without runs."""
     from benchmark.papers.resources import numbers, timed  # imports PyTorch, which the report does not need
@@ -333,7 +385,7 @@ def costs(spec: TableSpec, cells: Cells) -> dict[str, dict[str, float]]:
     column = spec.run_columns[0].key
     alone = spec.cut([row.key for row in spec.rows if row.key not in TOGETHER], [column])
     trainees = timed(alone, cells, column, REPEATS, warm=WARM, rounds=ROUNDS)
-    _, fedavg = trainees.get(spec.row("fedavg").label, (None, math.nan))
+    _, fedavg = trainees.get(spec.row(BASE).label, (None, math.nan))
     prices = {}
     for label, (trainee, seconds) in trainees.items():
         state, run = trainee.state, trainee.run

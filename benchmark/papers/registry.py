@@ -2,10 +2,12 @@
 
 import importlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pydantic import Field
+from pydantic import Field, PositiveInt
 
+from benchmark.config.schema import Device, PathsConfig, RuntimeConfig, declared
 from benchmark.errors import ConfigError, wrong
 from benchmark.experiments.selection import TableQuery
 
@@ -14,9 +16,15 @@ if TYPE_CHECKING:
 
 
 class LeaderboardOptions(TableQuery):
-    """``freeze``: date of the version that is written, with a letter for one more on a day; None: none is written."""
+    """``freeze``: date of the version that is written, with a letter for one more on a day; None: none is written.
+
+    The others are for the rounds that are timed.
+    """
 
     freeze: str | None = Field(None, pattern=r"^\d{4}-\d\d-\d\d[a-z]?$")
+    data: Path | None = declared(PathsConfig, "data")
+    device: Device = declared(RuntimeConfig, "device")
+    threads: PositiveInt = declared(RuntimeConfig, "threads")
 
 
 class Analysis(NamedTuple):

@@ -125,10 +125,9 @@ def validation_value(spec: TableSpec, preset: str, key: str, index: RunIndex) ->
     if rule.rule == "best_test":
         rule = WhichRound("best_validation")
     higher = spec.metric_format.higher_is_better
-    try:
-        if recall and reported_value(rule, recall, held, higher) <= 1 / max(len(classes), 1) + 1e-9:
-            return None
-        return reported_value(rule, held, held, higher)
-    except ConfigError as error:
+    value, mean_recall = (reported_value(rule, values, held, higher) for values in (held, recall))
+    if value is None:
         folder = index.folder(key).path
-        raise ConfigError(f"{folder}: {spec.metric} on the validation split: {error}") from error
+        raise ConfigError(f"{folder}: {spec.metric} on the validation split was evaluated in no round.")
+    constant = mean_recall is not None and mean_recall <= 1 / max(len(classes), 1) + 1e-9
+    return None if constant else value

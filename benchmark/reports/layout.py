@@ -102,9 +102,10 @@ def _caption(results: TableResults, show: Show) -> str:
     over = {0: "no run planned", 1: "one seed, so without spread"}.get(seeds, f"mean ± SD over {seeds} seeds")
     text = f"{conditions(results, f', {over}')}."
     if show == "difference":
-        base = next(cell.row.label for cell in results.cells.values() if cell.base is None)
-        own = any(row.base for row in results.spec.rows)
-        text += f" Other rows than {base}: difference to {'the row of their base' if own else 'it'}, {PAIRED}"
+        bases = list(dict.fromkeys(cell.base.row.label for cell in results.cells.values() if cell.base))
+        if bases:
+            to = "it" if len(bases) == 1 else "the row of their base"
+            text += f" Other rows than {bases[0]}: difference to {to}, {PAIRED}"
         if any(found.interval for cell in results.cells.values() if (found := cell.published_difference)):
             text += f" {PUBLISHED}"
     return text

@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from benchmark.errors import ConfigError
 from benchmark.experiments.metrics import WhichRound
 
 ALPHA = 0.05
@@ -94,8 +93,11 @@ def shown_interval(interval: Interval | None) -> str:
 
 
 def paired_difference(first: Mapping[int, float], second: Mapping[int, float]) -> Difference | None:
-    """``first`` minus ``second`` over the seeds that both have; None if they share none."""
-    differences = [value - second[seed] for seed, value in first.items() if seed in second]
+    """``first`` minus ``second`` over the seeds that both have; None if they share none.
+
+    Equal models may differ in the last bit: differences have nine digits after the point.
+    """
+    differences = [round(value - second[seed], 9) for seed, value in first.items() if seed in second]
     if not differences:
         return None
     found = summarise(differences)
@@ -151,9 +153,8 @@ def p_better(best: Mapping[int, float], other: Mapping[int, float]) -> float | N
     found = paired_difference(best, other)
     if found is None or found.error is None:
         return None
-    rounding = 1e-12 * max(1.0, *map(abs, best.values()), *map(abs, other.values()))
-    if found.error <= rounding:
-        return 0.0 if found.mean > rounding else 1.0
+    if found.error == 0:
+        return 0.0 if found.mean > 0 else 1.0
     return float(stats.t.sf(found.mean / found.error, found.freedom))
 
 
@@ -218,24 +219,22 @@ def reported_value(
     test: Mapping[int, float],
     validation: Mapping[int, float] | None,
     higher_is_better: bool = True,
-) -> float:
+) -> float | None:
     """The one value of a run that enters a table. ``test``, ``validation``: evaluated round -> value.
 
-    Of equally good rounds the earliest counts. `WhichRound.require` says whether a run has the rounds. Raises
-    `ConfigError` if the run has no value at all.
+    Of equally good rounds the earliest counts. None if the metric was evaluated in none of the rounds that could count;
+    `WhichRound.require` says whether a run has these rounds.
     """
-    if not test:
-        raise ConfigError("the metric was not evaluated in any round.")
     rounds = sorted(test)
     if which.rule in ("last", "mean_last"):
-        return float(np.mean([test[r] for r in rounds[-which.n :]]))
-    if which.rule == "mean_until":  # round 0 is the untrained model
-        return float(np.mean([test[r] for r in rounds if 0 < r <= which.n]))
-    chooser = (
-        test if which.rule == "best_test" else {r: v for r, v in (validation or {}).items() if r in test}
-    )
-    sign = 1.0 if higher_is_better else -1.0
-    return float(test[max(sorted(chooser), key=lambda r: sign * chooser[r])])
+        counting = rounds[-which.n :]
+    elif which.rule == "mean_until":  # round 0 is the untrained model
+        counting = [r for r in rounds if 0 < r <= which.n]
+    else:
+        chooser = test if which.rule == "best_test" else (validation or {})
+        sign = 1.0 if higher_is_better else -1.0
+        counting = sorted((r for r in rounds if r in chooser), key=lambda r: -sign * chooser[r])[:1]
+    return float(np.mean([test[r] for r in counting])) if counting else None
 
 
 @dataclass(frozen=True)
@@ -268,7 +267,7 @@ class Ranking:
         ranks = self.table["rank"]
         spans: list[tuple[int, int]] = []
         for start in range(len(ranks)):
-            stop = int((ranks <= ranks.iloc[start] + self.critical).sum())
+            stop = int((ranks < ranks.iloc[start] + self.critical).sum())
             if stop - start > 1 and (not spans or stop > spans[-1][1]):
                 spans.append((start, stop))
         return [tuple(self.table.index[start:stop]) for start, stop in spans]

@@ -63,6 +63,5 @@ def _draw(sweep: Sweep, results: TableResults, stem: Path) -> None:
     axes.errorbar(numbers, means, spreads, marker="o", capsize=3)
     if points and numbers[0] > 0 and numbers[-1] >= 100 * numbers[0]:
         axes.set_xscale("log")
-    metric = results.spec.metric_format
-    axes.set(xlabel=sweep.keys[0], ylabel=f"{metric.label} ({metric.unit})")
+    axes.set(xlabel=sweep.keys[0], ylabel=results.spec.metric_format.axis)
     save(figure, stem, formats=[".png"])

@@ -37,6 +37,10 @@ def test_a_pattern_stands_for_the_tables_of_papers() -> None:
     assert has_row("feddiverse_table5", "feddiverse_table5*") and not has_row(average, "feddiverse_table5*")
     assert has_row("fedmr_table1", "*") and not has_row("leaderboard", "*")
     assert has_row("leaderboard", "*_table1", "leaderboard") and has_row(average, average)
+    with pytest.raises(
+        ConfigError, match=r"mine\.yaml: label: got 'FedProx'; expected a label that no other row"
+    ):
+        _with_rows(spec_of("fedmr_table1"), {"mine": {"tables": ["*"], "label": "FedProx"}})
 
 
 def test_a_table_of_ones_own_needs_little(tmp_path: Path) -> None:

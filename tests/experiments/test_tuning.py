@@ -123,6 +123,9 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
     }  # fmt: skip
     assert loaded["prox", "iid"].source == f"{tmp_path.name}/quick/toy.yaml"
     assert (loaded["prox", "iid"].split, loaded["prox", "iid"].seeds) == (0.1, 1)
+    # A row that rows= added is called like its method; SPEC lacks it.
+    tuning.write_tuned(tmp_path, before, {("fedprox", "iid"): first})
+    assert ("fedprox", "iid") in TunedFolder((tmp_path,)).load(SPEC, "quick")
     labels = f"{SPEC.column('iid').label}, {SPEC.column('two').label}"
     assert f", by the mean over {labels} ({tmp_path.name}/quick" in tuning_lines(SPEC, loaded)[0]
 

@@ -13,6 +13,7 @@ from benchmark.experiments.plan import PlannedCell, plan
 from benchmark.experiments.selection import TableQuery
 from benchmark.experiments.spec import TableSpec
 from benchmark.experiments.tables import spec_called
+from benchmark.experiments.tuning import TunedCell, TunedTable
 from benchmark.papers import comparison, frozen, leaderboard
 from benchmark.papers.leaderboard import costs
 from benchmark.papers.registry import LeaderboardOptions
@@ -75,7 +76,7 @@ def test_differences_ranks_and_the_diagram(tmp_path: Path, specs: dict[str, Tabl
     # SCAFFOLD minus FedAvg without momentum is 20 and 30: mean 25, half width t(0.975, 1) x sd / sqrt(2) = 12.7062 x
     # 7.0711 / 1.4142 = 63.53. Without momentum minus with it is -10 twice, which no correction hides.
     assert data[FMNIST].to_dict() == {
-        "SCAFFOLD": "70.00 (+25.00 [-38.53, 88.53])", "FedAvg": "55.00", "FedNova": "70.00 (+20.00)",
+        "SCAFFOLD": "70.00 (+25.00 [-38.53, 88.53])", "FedAvg": "55.00", "FedNova": "70.00 (n=1 of 2)",
         "FedDisco": "55.00 (=)", plain: "45.00 (-10.00 [-10.00, -10.00]*)", "MOON": "90.00 (+35.00 [-28.53, 98.53])",
     }  # fmt: skip
     assert data["runs"].to_dict() == dict.fromkeys(
@@ -88,7 +89,8 @@ def test_differences_ranks_and_the_diagram(tmp_path: Path, specs: dict[str, Tabl
         "4 methods, 2 data sets" in notes and "(Nemenyi, 5 %): 3.32. It tells apart: no two methods." in notes
     )
     assert f"sensitive, not ranked, as runs diverged: FedNova ({FMNIST}, {CMNIST})." in notes
-    assert "Track default: not ranked, as runs are missing: MOON." in notes
+    assert "Track default: not ranked, as runs with FedAvg's seeds are missing: MOON." in notes
+    assert data.loc["MOON", CMNIST] == "90.00 (n=1 of 2)"
     figure = load_figure(FIGURE_FOLDER / "leaderboard.yaml")
     drawing = drawn(figure.model_copy(update={"rows": ROWS, "columns": COLUMNS}), tmp_path)
     (axis,) = drawing.figure.axes
@@ -138,6 +140,46 @@ def test_a_cell_without_a_fedavg_to_pair_with_does_not_replace_that_of_a_version
     leaderboard.leaderboard(options(second, freeze="2026-02-01"))
     numbers = pd.read_csv(second / "leaderboard" / "ranks.csv").set_index("method").loc["SCAFFOLD"]
     assert numbers[f"{CMNIST} difference"] == 25
+
+
+def test_other_seeds_than_those_of_the_version(tmp_path: Path, specs: dict[str, TableSpec]) -> None:
+    """MOON and FedAvg have both seeds in the version, and only the first one here: no method has FedAvg's seeds."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    carry_out(specs["leaderboard"], first)
+    leaderboard.leaderboard(options(first, freeze="2026-01-31"))
+    (first / "leaderboard").rename(tmp_path / "committed")
+    carry_out(specs["leaderboard"], second, ("fedavg", "moon"))
+    table = leaderboard.leaderboard(LeaderboardOptions(results=second, seeds=1))
+    assert set(table.data.dropna(subset="rank")["method"]) == {"FedAvg", "MOON"}
+
+
+def test_values_stand_beside_their_own_runs(tmp_path: Path, specs: dict[str, TableSpec]) -> None:
+    """MOON's cell comes from the version, so its values do too; FedNova's runs and values are from here."""
+    runs = pd.DataFrame([("moon", "cmnist_gsc", "2026-01-31"), ("fednova", "cmnist_gsc", "")],
+                        columns=["row", "data", "version"])  # fmt: skip
+
+    def chosen(lr: float) -> TunedTable:
+        cell = TunedCell(
+            method="x", chosen={"train.lr": lr}, metric="accuracy", which_round="last", split=0.1, seeds=1
+        )
+        return TunedTable(table="leaderboard_tuned", preset="quick", cells={
+            row: {"cmnist_gsc": cell} for row in ("moon", "fednova")
+        })  # fmt: skip
+
+    old = frozen.Version("2026-01-31", runs, runs, runs, chosen(0.1))
+    found = leaderboard.tuned_of(runs, chosen(9.0), old)
+    assert {row: cells["cmnist_gsc"].chosen["train.lr"] for row, cells in found.items()} == {
+        "fednova": 9.0, "moon": 0.1,
+    }  # fmt: skip
+
+
+def test_a_row_without_its_base_is_compared_with_none() -> None:
+    spec = spec_called("leaderboard")
+    assert spec.base_of(spec.row("fedprox")).key == "fedavg_m0"
+    part = spec.cut(["fedavg", "fedprox", "moon"], ["cmnist_gsc"])
+    assert (
+        part.base_of(part.row("fedprox")).key == "fedprox" and part.base_of(part.row("moon")).key == "fedavg"
+    )
 
 
 def test_a_row_whose_base_has_no_runs(tmp_path: Path, specs: dict[str, TableSpec]) -> None:

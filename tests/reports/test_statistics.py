@@ -57,6 +57,11 @@ def test_p_values(best: dict[int, float], other: dict[int, float], p: float | No
     assert p_better(best, other) == (p if p is None else pytest.approx(p, abs=1e-15))
 
 
+def test_equal_models_may_differ_in_the_last_bit() -> None:
+    found = paired_difference(seeds(0.1 + 0.2, 0.1 + 0.2), seeds(0.3, 0.3))
+    assert found is not None and (found.interval, found.p) == ((0, 0), 1)
+
+
 def test_paired_differences() -> None:
     """10 9 8 as above. The 97.5 % quantile of t with two degrees of freedom is 4.302653, with one it is 12.706205."""
     found = paired_difference({**seeds(70, 71, 72), 8: 1.0}, {2: 64.0, 0: 60.0, 1: 62.0, 7: 0.0})
@@ -154,6 +159,7 @@ def test_the_reported_round(rule: str, higher: bool, value: float) -> None:
     test = {0: 0.6, 5: 0.5, 10: 0.9, 20: 0.7, 15: 0.8}
     validation = {5: 0.1, 10: 0.6, 15: 0.7, 20: 0.7, 25: 0.9}
     assert reported_value(WhichRound.parse(rule), test, validation, higher) == pytest.approx(value)
+    assert reported_value(WhichRound.parse(rule), {}, validation, higher) is None
 
 
 @pytest.mark.parametrize(
