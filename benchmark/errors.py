@@ -117,7 +117,10 @@ def validate(
     try:
         return model.model_validate({str(key): value for key, value in values.items()})
     except ValidationError as error:
-        sentences = dict.fromkeys(_sentence(item, model, prefix, whole) for item in error.errors())
+        found = error.errors()
+        below = {item["loc"][:length] for item in found for length in range(len(item["loc"]))}
+        items = [item for item in found if item["type"] != "too_short" or item["loc"] not in below]
+        sentences = dict.fromkeys(_sentence(item, model, prefix, whole) for item in items)
         raise kind(f"{before}{' '.join(sentences)}{after}") from error
 
 
@@ -130,6 +133,7 @@ def _sentence(item: Mapping[str, Any], model: type[BaseModel], prefix: str, whol
     """What is wrong about one key, from an item of pydantic's list of errors."""
     key = prefix + ".".join(str(part) for part in item["loc"]) if item["loc"] else whole
     said = str(item["msg"]).removeprefix("Value error, ").replace("valid tuple", "list").rstrip(".")
+    said = re.sub(r"valid dictionary( or instance of \w+)?", "mapping", said)
     if item["type"] == "extra_forbidden":
         allowed = _keys_at(model, item["loc"][:-1])
         there = ", ".join(allowed) or "none"

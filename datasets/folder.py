@@ -47,7 +47,8 @@ def folder(options: FolderOptions, root: Path) -> ListedDataset:
     """A folder of one's own images: a folder for each class, with or without train/ and test/, and sites."""
     place = Place(TREE, root, root)
     if not options.path or not root.is_dir():
-        raise DataError(wrong("dataset.options.path", options.path, "the folder of images"))
+        lacking = f"; there is no folder {root.absolute()}" if options.path else ""
+        raise DataError(wrong("dataset.options.path", options.path, f"the folder of images{lacking}"))
     parts = [root / name for name in ("train", "test")]
     if all(part.is_dir() for part in parts):
         train, test = (_listed(place, part) for part in parts)

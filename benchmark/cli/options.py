@@ -10,6 +10,7 @@ from pydantic import BaseModel
 from benchmark.config.files import load_yaml
 from benchmark.errors import ConfigError, nearest, shorten, wrong
 from benchmark.experiments.parts import SETTINGS
+from benchmark.paths import conf_file
 
 
 def accepts(part: Mapping[str, Any]) -> str:
@@ -81,6 +82,8 @@ def parse(
             if "row.KEY" in options and key.partition(".")[0] in SETTINGS:
                 expected = f"row.KEY.{word} or column.KEY.{word}, with the key of a row or column"
                 raise ConfigError(wrong(command, word, expected))
+            if "name" in options and conf_file("table", word) is not None:
+                raise ConfigError(wrong(command, word, f"name={word}"))
             forms = ", ".join(form for _, form in options.values()) or "none"
             raise ConfigError(
                 f"{command}: got {shorten(word)}; expected one of: {forms}.{nearest(key, options)}"

@@ -183,5 +183,7 @@ def _read_by(parts: Iterable[tuple[str, str] | None], options: TableOptions, ind
 def _summary(index: RunIndex, cells: Cells) -> str:
     counts = Counter(index.state(run.key) for cell in cells.values() for run in cell.runs)
     gaps = Counter(cell.state for cell in cells.values() if cell.state != "ok")
-    told = (f"{number} cells {state}" for state, number in sorted(gaps.items()))
+    told = [f"{number} cell{'s' * (number > 1)} {state}" for state, number in sorted(gaps.items())]
+    if "not tuned" in gaps:
+        told.append("`tune` chooses values first")
     return ", ".join([in_words(counts) or "no runs", *told])

@@ -177,7 +177,7 @@ def _planned(
 
 def _tables(options: TuneOptions) -> list[TableSpec]:
     """The selected tables, cut to the rows that can be tuned."""
-    if options.method:
+    if options.method and options.trials is None:
         tuning.load_grid(options.method)  # that there is one is said first
     specs = [select(spec, options) for spec in find_tables(options)]
     found = []

@@ -181,13 +181,16 @@ def _child(config: Mapping[str, Any], node: Any, part: str, key: str) -> Any:
         return node[part]
     keys = [*_paths(config), *CHOICES, *LAUNCHED]
     parent = key.rpartition(".")[0]
-    expected = [name for name in keys if name.rpartition(".")[0] == parent] or list(config)
+    siblings = [name for name in keys if name.rpartition(".")[0] == parent]
+    expected = siblings or list(config)
+    is_near = not siblings or nearest(part, [name.rpartition(".")[2] for name in siblings])
+    near = nearest(key, siblings or keys) if is_near else ""
     hint = "`run` adds one with + before the key, where a rule takes it."
     # A rule that is added would make another method of this one.
     if key.startswith("method.") and part != key.rpartition(".")[2]:
         hint = f"This method has no {part}; method=NAME chooses one that has."
     raise ConfigError(
-        f"{key}: unknown key; expected one of: {', '.join(dict.fromkeys(expected))}.{nearest(key, keys)} {hint}"
+        f"{key}: unknown key; expected one of: {', '.join(dict.fromkeys(expected))}.{near} {hint}"
     )
 
 

@@ -19,6 +19,7 @@ from benchmark.experiments.plan import Cells, PlannedCell, plan
 from benchmark.experiments.spec import TableSpec
 from benchmark.experiments.tables import NoTable, find_specs, spec_called, with_named
 from benchmark.experiments.tuning import TunedFolder
+from benchmark.paths import conf_file
 from benchmark.runs.listing import as_text
 
 Part = TypeVar("Part", Row, Column)
@@ -256,6 +257,11 @@ def _check_named(specs: Sequence[TableSpec], query: TableQuery) -> None:
     where = f"table {specs[0].name}" if len(specs) == 1 else f"the {len(specs)} tables"
     for option, word, keys in _lacking(specs, query).values():
         known = list(dict.fromkeys(keys))
+        if option == "rows" and (path := conf_file("method", word)) is not None:
+            expected = (
+                f"a row of {where}: `tables: any`, or a list with the table, gives the method one ({path})"
+            )
+            raise ConfigError(wrong(option, word, expected))
         if option.endswith("s"):
             matching(known, word, option, where)
         expected = f"KEY.SETTING with the key of a {option} of {where}: {', '.join(known)}"

@@ -162,9 +162,8 @@ def find_specs(paper: str | None = None, table: int | None = None) -> list[Table
     of_paper = [spec for spec in specs if paper in (None, spec.paper)]
     matches = [spec for spec in of_paper if table in (None, spec.table)]
     if not matches:
-        raise NoTable(
-            wrong("table", table, f"one of {', '.join(spec.name for spec in of_paper)} (conf/table/)")
-        )
+        numbers = sorted({spec.table for spec in of_paper if spec.table is not None})
+        raise NoTable(wrong("table", table, f"one of {', '.join(map(str, numbers))} (conf/table/)"))
     return sorted(matches, key=lambda spec: spec.table is None)
 
 

@@ -107,7 +107,7 @@ def load_grid(method: str) -> SearchGrid:
     path = conf_file("tune", method)
     if path is None:
         methods = conf_files("tune")
-        expected = f"a method with a grid (conf/tune/): {', '.join(methods)}"
+        expected = f"trials=N, or a method with a grid (conf/tune/): {', '.join(methods)}"
         raise ConfigError(wrong("method", method, expected, known=methods))
     return read_model(SearchGrid, path, "grid")
 

@@ -75,6 +75,7 @@ class Following:
         self._total, self._before = len(runs), len(runs) - len(self.open)
         self._verbose, self._seed_ended, self._names = verbose, seed_ended, names or {}
         self._began, self._looked, self._told, self._told_share = time.monotonic(), 0.0, time.monotonic(), 0.0
+        self._first: tuple[float, float] | None = None
         self._work = sum(run.train.rounds for run in self.open.values())
         self._bar = None
         if sys.stdout.isatty() and console.is_interactive:
@@ -152,8 +153,11 @@ class Following:
             f"{100 * share:.0f} % of rounds",
             *self._counts(),
         ]
-        if 0 < share < 1:
-            words.append(f"about {duration((now - self._began) * (1 - share) / share)} left")
+        if share > 0 and self._first is None:  # the speed counts from here: workers have started by now
+            self._first = now, share
+        if self._first and self._first[1] < share < 1:
+            began, before = self._first
+            words.append(f"about {duration((now - began) * (1 - share) / (share - before))} left")
         if self._bar:
             self._bar.update(self._task, completed=share * self._work, words=", ".join(words))
         elif now - self._told >= LINE_SECONDS and share - self._told_share >= LINE_SHARE:

@@ -102,7 +102,7 @@ def as_table(results: TableResults) -> Table:
         f"{sum(c.corrected is not None for c in compared)} intervals of this table. {PUBLISHED} There, agreement "
         "of the sizes cannot be tested. Verdict: about the direction of the published difference, by the interval "
         "without correction, then about its size: \"not +1.00\" where the published minus the measured difference has "
-        "a 95 % interval without zero."
+        "a 95 % interval without zero. ‡: runs of a pair were made by other code or in another way."
     )  # fmt: skip
     data = pd.DataFrame([_record(results, comparison) for comparison in compared])
     return Table(spec.name, f"{spec.title} (all comparisons)", data, tuple(blocks), caption=caption)
@@ -112,6 +112,7 @@ def _line(comparison: Comparison, with_others: bool) -> TableLine:
     cell, corrected, words = comparison
     found = [cell.published_difference, *[cell.reproduced_difference] * with_others, cell.difference]
     texts = ["–" if difference is None else str(difference) for difference in found]
+    texts[-1] += "‡" * bool(cell.differs or (cell.base and cell.base.differs))
     pairs = str(cell.difference.n if cell.difference else 0)
     label = f"{cell.row.label} minus {cell.base.row.label if cell.base else ''}"
     return TableLine(label, (*texts, shown_interval(corrected), pairs, words))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -45,10 +45,10 @@ class Run:
     """
 
     key: str
-    config: RunConfig
+    config: RunConfig = field(repr=False)
     state: RunState
-    result: Result | None
-    files: RunFolder
+    result: Result | None = field(repr=False)
+    files: RunFolder = field(repr=False)
 
     @property
     def folder(self) -> Path:

@@ -46,7 +46,18 @@ def check_hooks(cls: type[BaseModel], vocabulary: str) -> None:
             expected = "a function" if inspect.isfunction(hook) else "a value or a property"
             raise MethodError(wrong(f"{cls.__name__}.{name}", override, expected))
         if inspect.isfunction(hook):
+            _check_arguments(f"{cls.__name__}.{name}", override, hook)
             setattr(cls, name, checked(override, hook))
+
+
+def _check_arguments(name: str, override: Callable[..., Any], hook: Callable[..., Any]) -> None:
+    """Refuse a hook that cannot be called with the arguments of the one that it overrides."""
+    arguments = inspect.signature(hook).parameters
+    try:
+        inspect.signature(override).bind(*arguments)
+    except TypeError as error:
+        given = ", ".join(inspect.signature(override).parameters)
+        raise MethodError(f"{name}: takes ({given}); expected ({', '.join(arguments)}).") from error
 
 
 def checked(hook: Callable[..., Any], base: Callable[..., Any]) -> Callable[..., Any]:

@@ -125,7 +125,10 @@ def make(slot: str, name: str, parameters: Mapping[str, Any], where: str) -> Any
     unknown or missing parameter, or a value out of range, `BrokenFile` if the rule's file cannot be imported.
     """
     rule = registered[slot].get(where, name)
-    return validate(rule, parameters, f"{where}.", where, kind=MethodError)
+    if not isinstance(parameters, Mapping):
+        raise MethodError(wrong(where, parameters, "a mapping from parameter to value, like {mu: 0.1}"))
+    after = f" Set it in conf/{where.partition('.')[0]}/ or on the command line."
+    return validate(rule, parameters, f"{where}.", where, after=after, kind=MethodError)
 
 
 NEUTRAL = {"weights": "size", "direction": "mean", "optimizer": "add", "post": "none"}
@@ -190,7 +193,8 @@ def asked_heads(
 def _refuse_unknown(where: str, given: Iterable[str], keys: Iterable[str]) -> None:
     for key in given:
         if key not in keys:
-            expected = f"expected one of: {', '.join(keys)}.{nearest(key, keys)}"
+            hint = f" It stands below server: method.server.{key}." if key in NEUTRAL else nearest(key, keys)
+            expected = f"expected one of: {', '.join(keys)}.{hint}"
             raise MethodError(f"{where}.{key}: unknown key; {expected}")
 
 

@@ -21,7 +21,9 @@ table seeds=1 seeds=2 | seeds twice
 table seeds=x | seeds: 'x' integer
 table preset=quik | preset: 'quik' 'quick'?
 table paper=fedsd | paper: 'fedsd' 'fedsdc'?
-table table=99 | table: 99 fedmr_table1
+table table=99 | table: 99 1, 8
+table fedmr_table1 | 'fedmr_table1' name=fedmr_table1
+table name=fedmr_table2 rows=fedbn | rows: 'fedbn' tables: conf/method/fedbn.yaml
 table name=fedmr_tabel1 | name: 'fedmr_tabel1' 'fedmr_table1'?
 table name=fedmr_table1 rows=fedagv | rows: 'fedagv' 'fedavg'?
 table table=1 rows=fedavg,fedproxx | rows: 'fedproxx' 'fedprox'? 4 tables
@@ -108,6 +110,7 @@ run paths.data=${oc.env:HOME} | no reference
 """
 TORCH = """
 run selection.name=roundrobin | 'roundrobin' 'round_robin'?
+run method=fedprox method.client.fedprox=0.1 | method.client.fedprox: 0.1 mapping
 run method=fedprox method.client.fedprox.nu=1 | method.client.fedprox.nu: 'mu'?
 run model.hiden=8 | model.hiden: 'hidden'?
 run +method.client.fedprx={} | 'fedprx' 'fedprox'?

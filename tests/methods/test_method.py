@@ -3,9 +3,11 @@
 import logging
 
 import pytest
+from torch import Tensor
 
+from methods.core.contexts import State
 from methods.core.method import build
-from methods.core.rules import MethodError
+from methods.core.rules import Aggregator, MethodError
 from methods.fedavg import Add, GlobalPrediction, MeanDirection, NoPost, SizeWeights
 from methods.fedavgm import ServerMomentum
 from methods.fedprox import FedProx
@@ -59,6 +61,7 @@ def fedprox(**parameters: object) -> dict:
         ({"server": {"optimiser": {"name": "add"}}}, r"method\.server\.optimiser: unknown.*'optimizer'"),
         (optimizer(name="momentun"), r"optimizer: got 'momentun'.*'momentum'"),
         ({"server": {"optimizer": "momentum"}}, r"method\.server\.optimizer: got 'momentum'; .*mapping"),
+        ({"direction": {"name": "mean"}}, r"method\.direction: unknown key; .*stands below server"),
         (optimizer(beta=1.0, lr=1), r"method\.server\.optimizer\.beta: got 1\.0; .*less than 1"),
         (optimizer(beta=2), r"optimizer\.beta: .*method\.server\.optimizer\.lr: "),  # both in one message
         ({"server": {"weights": {"name": "size", "power": 2}}}, r"method\.server\.weights\.power: unknown"),
@@ -70,6 +73,15 @@ def test_mistakes(config: dict, message: str) -> None:
     with pytest.raises(MethodError, match=message) as error:
         build(config)
     assert "\n" not in str(error.value)
+
+
+def test_a_hook_with_other_arguments_is_refused() -> None:
+    takes, expected = r"\(self, updates, p\)", r"\(self, updates, p, view, state\)"
+    with pytest.raises(MethodError, match=rf"Median\.direction: takes {takes}; expected {expected}"):
+
+        class Median(Aggregator):
+            def direction(self, updates: Tensor, p: Tensor) -> tuple[Tensor, State]:  # type: ignore[override]
+                return updates.median(dim=0).values, {}
 
 
 def test_a_large_server_rate_is_warned_about(caplog: pytest.LogCaptureFixture) -> None:

@@ -23,7 +23,7 @@ HEAD = "method,setting,metric,mean,std,n_seeds,unit,note"
 VALUES = {"fedavg": (0.60, 0.62, 0.64), "fedprox": (0.70, 0.71, 0.72), "fedavgm": (0.705, 0.69, 0.72)}
 
 
-def toy(tmp_path: Path, metric: str = "accuracy") -> TableResults:
+def toy(tmp_path: Path, metric: str = "accuracy", other: str = "") -> TableResults:
     """One baseline and two own rows; the paper prints SDs for the baseline and the first of these."""
     numbers = ["fedavg,a,accuracy,60.00,1.50,5,%,", "fedprox,a,accuracy,70.00,1.50,5,%,"]
     numbers += ["fedavgm,a,accuracy,75.00,,,%,"]
@@ -31,7 +31,13 @@ def toy(tmp_path: Path, metric: str = "accuracy") -> TableResults:
     rows = [{"key": key, "label": key, "method": key, "own": key != "fedavg"} for key in VALUES]
     spec = toy_table((), rows=rows, published="toy.csv", metric=metric, published_metric="accuracy")
     cells = {
-        (row, "a"): Cell("ok", tuple(CellRun(seed, "done", value) for seed, value in enumerate(values)))
+        (row, "a"): Cell(
+            "ok",
+            tuple(
+                CellRun(seed, "done", value, differs="torch 2.11" * (row == other))
+                for seed, value in enumerate(values)
+            ),
+        )
         for row, values in VALUES.items()
     }
     return build_results(spec, "quick", cells, tmp_path)
@@ -62,6 +68,11 @@ def test_all_comparisons(tmp_path: Path) -> None:
     expected = [9 - 4.302653 / math.sqrt(3), 10 - 2.187667, 9 - 7.6488 / math.sqrt(3)]
     assert list(first[numbers]) == pytest.approx(expected, abs=1e-4)
     assert len(made.data.to_csv(index=False).splitlines()) == 4
+
+
+def test_a_pair_of_runs_made_in_another_way_is_marked(tmp_path: Path) -> None:
+    lines = markdown.render(claims.as_table(toy(tmp_path, other="fedavg"))).splitlines()
+    assert [line.count("‡") for line in lines if line.startswith("| fed")] == [1, 1, 0]
 
 
 def test_lower_is_better(tmp_path: Path) -> None:
