@@ -141,10 +141,8 @@ def leaderboard(options: LeaderboardOptions) -> Table:
     """All methods on one suite: differences from FedAvg, mean ranks with intervals, and what each method costs."""
     index = RunIndex(ResultsFolder(options.results, options.stale).existing())
     old = frozen.newest(options.results, options.preset)
-    paths, runtime = (
-        options.model_dump(mode="json", include=names) for names in ({"data"}, {"device", "threads"})
-    )
-    settings = {"paths": paths, "runtime": runtime}
+    paths = options.model_dump(mode="json", include={"data"})
+    settings = {"paths": paths, "runtime": options.model_dump(include={"device", "threads"})}
     standings = [standing(track, options, index, old, settings) for track in frozen.TRACKS]
     default, tuned = standings
     spec = default.spec
@@ -242,6 +240,7 @@ def compare(
     """
     cells = dict(iter(runs.groupby(CELL)))
     data = [c.key for c in spec.run_columns if (BASE, c.key) in cells and _whole(cells[BASE, c.key])]
+    wanted = {(column, seed) for column in data for seed in cells[BASE, column]["seed"]}
     ranked: dict[str, dict[tuple[str, int], float]] = {}
     lines: dict[str, dict[str, Any]] = {}
     sensitive, lacking = list[str](), list[str]()
@@ -260,15 +259,8 @@ def compare(
         bad = [spec.column(c).label for c, cell in found.items() if cell["value"].isna().any()]
         if bad and not spec.tuned_only:
             sensitive.append(f"{row.label} ({', '.join(bad)})")
-        elif (
-            found
-            and len(found) == len(data)
-            and all(
-                _whole(cell) and set(cell["seed"]) == set(cells[BASE, column]["seed"])
-                for column, cell in found.items()
-            )
-        ):
-            ranked[row.label] = _ranked(spec, found)
+        elif found and (values := _ranked(spec, found)).keys() == wanted:
+            ranked[row.label] = values
         else:
             lacking.append(row.label)
     table = _with_holm(pd.DataFrame.from_dict(lines, orient="index"), spec, cells)
