@@ -218,8 +218,8 @@ def figure(
 
 def tune(
     name: str | None = None, preset: str = "quick", *, paper: str | None = None, table: int | None = None,
-    method: str = "", trials: int | None = None, validation: float | None = None, seeds: int = 1,
-    rows: str | None = None, columns: str | None = None, out: str | Path | None = None,
+    method: str = "", trials: int | None = None, grid_settings: Options = None, validation: float | None = None,
+    seeds: int = 1, rows: str | None = None, columns: str | None = None, out: str | Path | None = None,
     results: str | Path = "results", stale: Stale = "rerun", dataset_options: Options = None,
     data: str | Path | None = None, launcher: str = "local", launcher_settings: Options = None,
     workers: int | None = None, threads: int | None = None, device: str = "auto", cuda_graphs: bool | None = None,
@@ -228,8 +228,9 @@ def tune(
     """Try values in each cell of a table on a validation split, and write the best; the files of chosen values.
 
     ``method`` is a file of ``conf/tune``; without it all methods that have one are tuned. ``trials`` is the largest
-    number of trials in each cell of every method, in place of the whole grid. ``validation`` is the share of every
-    client's training data that is held out; if left out, the cell's own, or 0.1. The other options are as of `table`.
+    number of trials in each cell of every method, in place of the whole grid, and ``grid_settings`` are values to try
+    in place of those of the file, ``{"train.lr": [0.1, 0.3]}``. ``validation`` is the share of every client's
+    training data that is held out; if left out, the cell's own, or 0.1. The other options are as of `table`.
     Cells whose runs failed or all diverged have no choice, which is printed.
     """
     code, written = choose_values(checked(TuneOptions, locals()))

@@ -18,13 +18,13 @@ from rich.table import Table as TextTable
 from benchmark.commands.launching import run_missing, run_settings
 from benchmark.commands.options import LaunchOptions
 from benchmark.config.schema import TrainConfig
-from benchmark.errors import ConfigError, wrong
+from benchmark.errors import ConfigError, validate, wrong
 from benchmark.experiments import tuning
 from benchmark.experiments.plan import Cells, TunedValues, plan
-from benchmark.experiments.selection import TableQuery, find_tables, select
+from benchmark.experiments.selection import TableQuery, find_tables, select, setting_words
 from benchmark.experiments.spec import TableSpec
 from benchmark.experiments.tables import spec_called
-from benchmark.experiments.tuning import CellKey, Point, TunedCell, TunedFolder, Values
+from benchmark.experiments.tuning import CellKey, Point, SearchGrid, TunedCell, TunedFolder, Values
 from benchmark.paths import conf_file
 from benchmark.reports.render.console import TextConsole
 from benchmark.runs.folder import ResultsFolder
@@ -56,6 +56,11 @@ class TuneOptions(TableQuery, LaunchOptions):
         description="so many trials in each cell of every method, drawn from rate, momentum and the first parameter of "
         "the grid, in place of the whole grid; the best two are compared with one seed more",
     )
+    grid_settings: Mapping[str, Any] = Field(
+        {},
+        title="LIST",
+        description="values to try of a setting, as grid.train.lr=[0.1,0.3], in place of conf/tune",
+    )
     validation: float | None = Field(
         None,
         gt=0,
@@ -69,6 +74,17 @@ class TuneOptions(TableQuery, LaunchOptions):
     tuned: str | None = Field(None, exclude=True)
     row_settings: Mapping[str, Any] = Field({}, exclude=True)
     column_settings: Mapping[str, Any] = Field({}, exclude=True)
+
+    @property
+    def settings(self) -> list[str]:
+        """The words ``GROUP.KEY=VALUE`` that were given."""
+        return [*super().settings, *setting_words("grid", self.grid_settings)]
+
+    def grid(self, method: str) -> SearchGrid | None:
+        """The values to try: those that were given, or those of the method's file; None without both."""
+        if self.grid_settings:
+            return validate(SearchGrid, {"method": method, "grid": self.grid_settings})
+        return tuning.load_grid(method) if conf_file("tune", method) is not None else None
 
     def check(self) -> None:
         """Refuse wrong settings."""
@@ -177,8 +193,8 @@ def _planned(
 
 def _tables(options: TuneOptions) -> list[TableSpec]:
     """The selected tables, cut to the rows that can be tuned."""
-    if options.method and options.trials is None:
-        tuning.load_grid(options.method)  # that there is one is said first
+    if options.method and options.trials is None and options.grid(options.method) is None:
+        tuning.load_grid(options.method)  # that there is none is said first
     specs = [select(spec, options) for spec in find_tables(options)]
     found = []
     for spec in specs:
@@ -198,7 +214,7 @@ def _tables(options: TuneOptions) -> list[TableSpec]:
 
 
 def _is_tuned(method: str, options: TuneOptions) -> bool:
-    has_grid = options.trials is not None or conf_file("tune", method) is not None
+    has_grid = options.trials is not None or options.grid(method) is not None
     return method == options.method if options.method else has_grid
 
 
@@ -213,13 +229,12 @@ def _search(spec: TableSpec, options: TuneOptions) -> Search:
         raise ConfigError(f"table {spec.name}: no selected cell has runs in preset {options.preset}.")
     points, centres = {}, _centres(spec, options) if options.trials else {}
     for key in base:
-        method = spec.row(key[0]).method_name
-        grid = tuning.load_grid(method) if conf_file("tune", method) is not None else None
+        grid = options.grid(spec.row(key[0]).method_name)
         if options.trials:
             train, name = centres[key[1]], f"{spec.name} {key[1]}"
             points[key] = tuning.drawn_trials(train.lr, train.momentum, grid, options.trials, name)
-        else:
-            points[key] = tuning.load_grid(method).points
+        elif grid is not None:
+            points[key] = grid.points
     return Search(spec, options, base, {}, seeds=options.seeds).trying(points)
 
 

@@ -50,7 +50,9 @@ plan name=fedsdc_table1 preset=paper columns=niid1 dataset.options.helt_out=1 | 
 plan timing=on | 'timing=on'
 plan name=fedsdc_table1 launcher.wrokers=8 | launcher.wrokers: 'workers'? conf/launcher/local.yaml
 tune name=fedmr_table1 method=fedprox trials=19 | trials: 19 18
-tune name=leaderboard_tuned trials=8 seeds=2 | seeds: 2 leaderboard_tuned
+tune name=fedmr_table1 method=fedprox grid.train.lr=0.1 | grid.train.lr: 0.1 list
+tune name=fedmr_table1 method=fedprox grid.train.batch=[1] | train.batch tuned
+tune name=leaderboard_tuned trials=8 seeds=6 | seeds: 6 leaderboard_tuned
 table name=leaderboard_tuned tuned=off freeze=2026-01-31 | freeze: '2026-01-31' tuned=off
 tune method=fedprx name=fedmr_table1 | method: 'fedprx' 'fedprox'?
 tune method=fedprox | tune: name=FILE

@@ -131,6 +131,14 @@ def test_each_cell_has_its_own_choice(cli: Any, searched: None) -> None:
     assert chosen() == {"iid": 0.01, "dir": 0.1}
 
 
+def test_values_that_are_given_replace_those_of_the_file(cli: Any, searched: None) -> None:
+    answer = cli(*PROX, "columns=iid", f"grid.{MU}=[0.1,1.0]")
+    assert answer.code == 0, answer.err
+    cell = written()["cells"]["prox"]["iid"]
+    assert [point["values"][MU] for point in cell["grid"]] == [0.1, 1.0] and cell["chosen"] == {MU: 1.0}
+    assert f"'grid.{MU}=[0.1, 1.0]'" in cell["command"]
+
+
 @pytest.mark.parametrize("out", ["results/tuned", "committed"])
 def test_cells_that_were_tuned_before_stay(cli: Any, searched: None, out: str) -> None:
     assert cli(*PROX, "columns=iid", f"out={out}").code == 0
