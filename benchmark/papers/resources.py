@@ -5,7 +5,6 @@ Fan et al., FedMR, TMLR 2023, https://openreview.net/forum?id=jLJTqJXAG7, sectio
 `NOTES` says what counts. Held during local training of a round in which a client takes part again.
 """
 
-import math
 import statistics
 import time
 from collections.abc import Mapping
@@ -201,12 +200,14 @@ def resources(request: Request) -> Drawing:
 
 def _reached(request: Request) -> pd.DataFrame:
     """method, seed, value: mean over the columns of each seed that is done in all of them."""
-    spec, shown = request.runs, request.runs.metric_format
+    spec, results = request.runs, request.results
     rows = [
-        (row.label, run.seed, request.final(run, shown.split).get(spec.metric, math.nan) * shown.scale)
-        for row, _, run in request.finished()
+        (row.label, seed, value)
+        for row in spec.rows
+        for column in spec.run_columns
+        for seed, value in results.cell(row, column).values.items()
     ]
-    values = pd.DataFrame(rows, columns=["method", "seed", "value"]).dropna()
+    values = pd.DataFrame(rows, columns=["method", "seed", "value"])
     seeds = values.groupby(["method", "seed"], sort=False)["value"].agg(["mean", "size"])
     whole = seeds[seeds["size"] == len(spec.run_columns)]["mean"]
     return whole.rename("value").reset_index()
