@@ -143,7 +143,7 @@ def test_a_cell_without_a_fedavg_to_pair_with_does_not_replace_that_of_a_version
 
 
 def test_other_seeds_than_those_of_the_version(tmp_path: Path, specs: dict[str, TableSpec]) -> None:
-    """MOON and FedAvg have both seeds in the version, and only the first one here: no method has FedAvg's seeds."""
+    """FedAvg and MOON have the first seed here, the others both seeds in the version: only MOON has FedAvg's."""
     first, second = tmp_path / "first", tmp_path / "second"
     carry_out(specs["leaderboard"], first)
     leaderboard.leaderboard(options(first, freeze="2026-01-31"))
