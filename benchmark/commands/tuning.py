@@ -2,7 +2,7 @@
 
 A part of every client's training data is held out, and the trial with the best mean on it is chosen. The trials are the
 grid of ``conf/tune/<method>.yaml`` or, with ``trials=N``, N that are drawn in each cell of all methods
-(`benchmark.experiments.tuning.drawn_trials`), of which the best two are compared with one seed more.
+(`benchmark.experiments.tuning.drawn_trials`), of which the best two are compared with three seeds more.
 """
 
 import math
@@ -54,7 +54,7 @@ class TuneOptions(TableQuery, LaunchOptions):
         ge=2,
         le=len(tuning.STEPS) * len(tuning.MOMENTA),
         description="so many trials in each cell of every method, drawn from rate, momentum and the first parameter of "
-        "the grid, in place of the whole grid; the best two are compared with one seed more",
+        "the grid, in place of the whole grid; the best two are compared with three seeds more",
     )
     grid_settings: Mapping[str, Any] = Field(
         {},
@@ -165,13 +165,16 @@ def choose_values(options: TuneOptions) -> tuple[int, list[Path]]:
     tuned = TunedFolder((folder, *TunedFolder.of(None, options.results).folders))
     for search in searches:
         tuned.read(search.spec, options.preset)  # a file that does not fit is refused now, not after the runs
-    for finals in (False, True) if options.trials else (False,):
-        if finals:
-            searches = [_finals(search, index) for search in searches]
-        plans = [(search.spec, cells) for search in searches for cells in search.planned]
+    more = searches
+    while more:
+        plans = [(search.spec, cells) for search in more for cells in search.planned]
         with run_missing(options, index, plans, prefix="tune ") as code:
             if code == 130:
                 return code, []
+        before = searches
+        searches = [_finals(search, index) for search in before] if options.trials else before
+        pairs = zip(searches, before, strict=True)
+        more = [new for new, old in pairs if (new.seeds, new.points) != (old.seeds, old.points)]
     written = []
     for search in searches:
         cells = _choose(search, index)
@@ -220,7 +223,7 @@ def _is_tuned(method: str, options: TuneOptions) -> bool:
 
 def _search(spec: TableSpec, options: TuneOptions) -> Search:
     """A search in the cells of ``spec`` that have runs, with the first of their points."""
-    if spec.first_seed and options.seeds + bool(options.trials) > spec.first_seed:
+    if spec.first_seed and options.seeds + tuning.MORE_SEEDS * bool(options.trials) > spec.first_seed:
         expected = f"fewer: {spec.name} shows the seeds from {spec.first_seed} on, and they choose nothing"
         raise ConfigError(wrong("seeds", options.seeds, expected))
     spec = spec.model_copy(update={"tuned_only": False})
@@ -246,12 +249,18 @@ def _centres(spec: TableSpec, options: TuneOptions) -> dict[str, TrainConfig]:
 
 
 def _finals(search: Search, index: RunIndex) -> Search:
-    """The search among the best trials of each cell whose trials have ended, with one seed more."""
-    higher = search.spec.metric_format.higher_is_better
-    earlier = {key: points for key in search.base if (points := search.reached(key, index)) is not None}
-    best = {key: tuning.ranked(points, higher)[: tuning.FINALISTS] for key, points in earlier.items()}
-    finals = {key: [earlier[key][place].values for place in places] for key, places in best.items() if places}
-    return replace(search, seeds=search.seeds + 1, earlier=earlier, planned=()).trying(finals)
+    """The search among the best trials of each cell, with more seeds: one trial more for each that failed with them."""
+    reached = {key: found for key in search.points if (found := search.reached(key, index)) is not None}
+    finals, earlier = dict(search.points) if search.earlier else {}, search.earlier or reached
+    for key in reached:
+        number = tuning.FINALISTS
+        if search.earlier:
+            number += sum(point.validation is None for point in reached[key])
+        places = tuning.ranked(earlier[key], search.spec.metric_format.higher_is_better)[:number]
+        if places:
+            finals[key] = [earlier[key][place].values for place in places]
+    seeds = search.options.seeds + tuning.MORE_SEEDS
+    return replace(search, seeds=seeds, earlier=earlier, planned=()).trying(finals)
 
 
 def _choose(search: Search, index: RunIndex) -> dict[CellKey, TunedCell]:
@@ -312,7 +321,8 @@ def _show(search: Search, key: CellKey, points: Sequence[Point], best: int | Non
         values = [notes.shown_value(point.values.get(name, "")) for name in names]
         view.add_row(*values, text + " *" * (number == best))
     seeds = f"{search.seeds} seed{'s' * (search.seeds > 1)}"
-    seeds += " (the best two) or one" * bool(search.earlier)
+    if search.earlier:
+        seeds += f" (the best trials) or {search.options.seeds}"
     unit = f" in {metric.unit}" if metric.unit else ""
     what = f"{spec.metric}{unit} on the validation split, {seeds}; * is chosen"
     print(f"{spec.name}, preset {search.options.preset}, {notes.cell_label(spec, *key)}: {what}")

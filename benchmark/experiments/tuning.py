@@ -75,8 +75,8 @@ class SearchGrid(FileModel):
 STEPS, MOMENTA = range(-4, 5), (0.0, 0.9)
 """What trials draw from: effective rates in steps of a factor of sqrt(3) from FedAvg's, and client momenta."""
 
-FINALISTS = 2
-"""The best trials, which are compared with one seed more."""
+FINALISTS, MORE_SEEDS = 2, 3
+"""The best trials, which are compared with so many seeds more."""
 
 
 def drawn_trials(lr: float, momentum: float, grid: SearchGrid | None, number: int, name: str) -> list[Values]:

@@ -53,7 +53,7 @@ HINTS = {
     "rank": "mean over data sets of the method's rank (1 is best, ties share) by its mean over seeds, with a 95 % "
     "bootstrap interval over data sets and seeds. With default values a method of which a run diverged is not ranked; "
     "with tuned ones it comes last in that data set",
-    "trials": "points of rate and values that were tried on a validation split, the best two with a second seed",
+    "trials": "points of rate and values that were tried on a validation split, the best two with three seeds more",
     "search": "CPU-seconds (seconds times threads) of the trials, lower is better",
     "runs": "CPU-seconds of the runs that are shown, lower is better",
     "time": "seconds of a round divided by FedAvg's, lower is better: mean over rounds 3 to 7, median of three. "

@@ -52,7 +52,7 @@ plan name=fedsdc_table1 launcher.wrokers=8 | launcher.wrokers: 'workers'? conf/l
 tune name=fedmr_table1 method=fedprox trials=19 | trials: 19 18
 tune name=fedmr_table1 method=fedprox grid.train.lr=0.1 | grid.train.lr: 0.1 list
 tune name=fedmr_table1 method=fedprox grid.train.batch=[1] | train.batch tuned
-tune name=leaderboard_tuned trials=8 seeds=6 | seeds: 6 leaderboard_tuned
+tune name=leaderboard_tuned trials=8 seeds=4 | seeds: 4 leaderboard_tuned
 table name=leaderboard_tuned tuned=off freeze=2026-01-31 | freeze: '2026-01-31' tuned=off
 tune method=fedprx name=fedmr_table1 | method: 'fedprx' 'fedprox'?
 tune method=fedprox | tune: name=FILE

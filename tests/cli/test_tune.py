@@ -282,24 +282,42 @@ def test_a_split_that_holds_nothing_out_is_refused(cli: Any, table: Any) -> None
     assert not FILE.exists()
 
 
+def test_for_a_trial_that_fails_with_more_seeds_comes_the_next_best(
+    cli: Any, nothing_runs: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seed 0 puts the four in their order. The first diverges in seed 2. The fourth needs no other run."""
+    monkeypatch.setattr("benchmark.experiments.tuning.drawn_trials", lambda *_: [{MU: mu} for mu in GRID])
+    held = ((0.9, 0.9, None, 0.9), (0.8, 0.4, 0.4, 0.4), (0.7, 0.5, 0.6, 0.6), (0.6,))
+    for mu, values in zip(GRID, held, strict=True):
+        for seed, value in enumerate(values):
+            state = "diverged" if value is None else "done"
+            pretend(config_of("iid", mu, seed), {"validation": {2: value or 0.0}}, state)
+    code, out, err = cli(*PROX, "columns=iid", "trials=4")
+    assert (code, err) == (0, "") and "4 seeds (the best trials) or 1" in out
+    cell = written()["cells"]["prox"]["iid"]
+    assert chosen() == {"iid": GRID[2]} and cell["seeds"] == 4
+    assert [point.get("validation") for point in cell["grid"]] == [None, 0.5, pytest.approx(0.6), 0.6]
+    assert [len(point["runs"]) for point in cell["grid"]] == [4, 4, 4, 1]
+
+
 @pytest.mark.slow
 def test_a_few_trials_of_all_methods(cli: Any, table: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Four trials with seed 0, and the best two again with seed 1; the mean of both seeds chooses."""
+    """Four trials with seed 0, and the best two again with seeds 1 to 3; the mean of all seeds chooses."""
     rows = [ROWS[0], {**ROWS[1], "train": {"lr": 0.7}}]  # of its own: trials are drawn around FedAvg's
-    table(rows=rows, tuned_only=True, first_seed=2, metric="accuracy")
+    table(rows=rows, tuned_only=True, first_seed=4, metric="accuracy")
     words = ("name=toy_table1", "columns=iid", "launcher=inline")
     assert "not tuned" in cli("status", *words[:2]).out
     code, out, err = cli("tune", "trials=4", *words)
     assert code == 0, err
-    assert "8 runs, 8 to do" in out + err and "8 runs, 4 done before, 4 to do" in out + err
+    assert "8 runs, 8 to do" in out + err and "16 runs, 4 done before, 12 to do" in out + err
     cells = {row: found["iid"] for row, found in written()["cells"].items()}
     rates = {}
     for row, cell in cells.items():
         points = [point["values"] for point in cell["grid"]]
-        twice = [point for point in cell["grid"] if len(point["runs"]) == 2]
-        assert len(points) == 4 and len(twice) == 2
-        scores = [point.get("validation") or 0 for point in twice]
-        assert cell["chosen"] == twice[scores.index(max(scores))]["values"]
+        again = [point for point in cell["grid"] if len(point["runs"]) == 4]
+        assert len(points) == 4 and len(again) == 2
+        scores = [point.get("validation") or 0 for point in again]
+        assert cell["chosen"] == again[scores.index(max(scores))]["values"]
         assert all(
             0 <= point["cpu_seconds"] < 300 for point in cell["grid"]
         )  # a trial may take less than 5 ms
@@ -310,7 +328,7 @@ def test_a_few_trials_of_all_methods(cli: Any, table: Any, monkeypatch: pytest.M
     before = FILE.read_bytes()
     assert cli("table", *words, "seeds=1").code == 0
     csv = Path("results/tables/quick/toy_table1_part.csv").read_text()
-    assert "2=" in csv, "the seeds of the search are not reported"
+    assert "4=" in csv, "the seeds of the search are not reported"
     monkeypatch.setattr("benchmark.launch.launch.carry_out", None)
     assert cli("tune", "trials=4", *words).code == 0
     assert FILE.read_bytes() == before, "nothing is run twice"
