@@ -1,12 +1,16 @@
-"""The tables and pictures of docs/results.md, from results/claims.yaml and the committed values by seed."""
+"""The tables and pictures of docs/results.md, from results/claims.yaml and the committed values by seed.
 
-from collections.abc import Iterator
+And the tables of the leaderboard's page, from its stored version.
+"""
+
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import pandas as pd
 import yaml
 
 from benchmark.papers.draw_results import FOREST, draw_forest
+from benchmark.papers.frozen import COMMITTED
 from benchmark.paths import ROOT
 from benchmark.reports.claims import verdict
 from benchmark.reports.published import Published, printed_difference, read_published
@@ -119,8 +123,43 @@ def draw() -> None:
 def results() -> str:
     """docs/results.md with the tables between its marks made anew."""
     text = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
-    for paper, found in claims().items():
-        start, end = f"<!-- claims of {paper} -->", "<!-- end -->"
-        before, mark, rest = text.partition(start)
-        text = f"{before}{mark}\n\n{table(found)}\n\n{end}{rest.partition(end)[2]}"
+    return _filled(text, {f"claims of {paper}": table(found) for paper, found in claims().items()})
+
+
+def leaderboard() -> str:
+    """results/leaderboard/README.md with the tables between its marks made anew."""
+    ranks = pd.read_csv(COMMITTED / "ranks.csv")
+    tracks = {f"{track} track": above_and_below(part) for track, part in ranks.groupby("track")}
+    return _filled((COMMITTED / "README.md").read_text(encoding="utf-8"), tracks)
+
+
+def above_and_below(ranks: pd.DataFrame) -> str:
+    """One line for each data set: the methods whose interval excludes zero, and those of which a run diverged."""
+    methods = ranks.set_index("method")
+    heads = ["data set", "FedAvg", "without momentum", "above FedAvg", "below FedAvg", "a run diverged"]
+    lines = [heads, ["---"] * len(heads)]
+    for label in (name.removesuffix(" difference") for name in methods if name.endswith(" difference")):
+        above = methods[methods[f"{label} low"] > 0].sort_values(f"{label} difference", ascending=False)
+        below = methods[methods[f"{label} high"] < 0].sort_values(f"{label} difference")
+        sides = [[_resolved(line, label) for _, line in side.iterrows()] for side in (above, below)]
+        bases = [methods[label].get(name) for name in ("FedAvg", "FedAvg without momentum")]
+        reached = methods.get(f"{label} n", pd.Series()).dropna()
+        values = ["" if value is None else f"{value:.1f} %" for value in bases]
+        lines.append([label, *values, *map("<br>".join, sides), ", ".join(reached.index)])
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _resolved(line: pd.Series, label: str) -> str:
+    low, high = (line.get(f"{label} holm {end}", 0.0) for end in ("low", "high"))
+    star = "\\*" * (low > 0 or high < 0)
+    values = (line[f"{label} {name}"] for name in ("difference", "low", "high"))
+    return f"{line.name}{star} {{:+.1f}} [{{:.1f}},\u00a0{{:.1f}}]".format(*values)
+
+
+def _filled(text: str, tables: Mapping[str, str]) -> str:
+    """``text`` with each table between ``<!-- its name -->`` and ``<!-- end -->``."""
+    for name, lines in tables.items():
+        before, mark, rest = text.partition(f"<!-- {name} -->")
+        end = "<!-- end -->"
+        text = f"{before}{mark}\n\n{lines}\n\n{end}{rest.partition(end)[2]}"
     return text
