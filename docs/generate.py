@@ -1,8 +1,8 @@
 """Pages of the documentation that are made from the code.
 
-``python docs/generate.py`` writes docs/methods.md and the tables of docs/fidelity.md and docs/results.md, which are in
-git. The site (``make docs``) has further pages, which mkdocs-gen-files makes with this script: commands, configuration,
-data sets, hooks, and a page for each method.
+``python docs/generate.py`` writes docs/methods.md and the tables of docs/fidelity.md, docs/results.md and
+results/leaderboard/README.md, which are in git. The site (``make docs``) has further pages, which mkdocs-gen-files
+makes with this script: commands, configuration, data sets, hooks, and a page for each method.
 """
 
 import contextlib
@@ -238,9 +238,10 @@ def pages() -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    texts = {"methods.md": methods(), "fidelity.md": fidelity(), "results.md": evidence.results()}
-    for name, text in texts.items():
-        (ROOT / "docs" / name).write_text(text, encoding="utf-8")
+    texts = {"methods": methods(), "fidelity": fidelity(), "results": evidence.results()}
+    pages_in_git = {ROOT / "docs" / f"{name}.md": text for name, text in texts.items()}
+    for path, text in (pages_in_git | {evidence.LEADERBOARD: evidence.leaderboard()}).items():
+        path.write_text(text, encoding="utf-8")
     evidence.draw()
 elif __name__ == "<run_path>":  # mkdocs-gen-files
     import mkdocs_gen_files

@@ -171,9 +171,9 @@ def choose_values(options: TuneOptions) -> tuple[int, list[Path]]:
         with run_missing(options, index, plans, prefix="tune ") as code:
             if code == 130:
                 return code, []
-        before = searches
-        searches = [_finals(search, index) for search in before] if options.trials else before
-        pairs = zip(searches, before, strict=True)
+        last = searches
+        searches = [_finals(search, index) for search in last] if options.trials else last
+        pairs = zip(searches, last, strict=True)
         more = [new for new, old in pairs if (new.seeds, new.points) != (old.seeds, old.points)]
     written = []
     for search in searches:

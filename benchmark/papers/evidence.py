@@ -18,6 +18,8 @@ from benchmark.reports.statistics import Difference, Interval, holm, paired_diff
 
 RESULTS = ROOT / "results"
 
+LEADERBOARD = COMMITTED / "README.md"
+
 NAMES = {"method": "row", "setting": "column", "mean": "published_mean", "std": "published_std",
          "n_seeds": "published_n", "seeds": "reproduced_seeds"}  # fmt: skip
 """Columns of the files of results/published -> those of tables."""
@@ -130,11 +132,11 @@ def leaderboard() -> str:
     """results/leaderboard/README.md with the tables between its marks made anew."""
     ranks = pd.read_csv(COMMITTED / "ranks.csv")
     tracks = {f"{track} track": above_and_below(part) for track, part in ranks.groupby("track")}
-    return _filled((COMMITTED / "README.md").read_text(encoding="utf-8"), tracks)
+    return _filled(LEADERBOARD.read_text(encoding="utf-8"), tracks)
 
 
 def above_and_below(ranks: pd.DataFrame) -> str:
-    """One line for each data set: the methods whose interval excludes zero, and those of which a run diverged."""
+    """A line for each data set: methods whose interval excludes zero, and those without all runs."""
     methods = ranks.set_index("method")
     heads = ["data set", "FedAvg", "without momentum", "above FedAvg", "below FedAvg", "a run diverged"]
     lines = [heads, ["---"] * len(heads)]
