@@ -159,12 +159,15 @@ def test_a_table_is_copied_as_its_files_have_it(page: Page) -> None:
 
 
 def test_columns_and_rows_say_what_they_are(browser: Page, tmp_path: Path) -> None:
-    """Unit, direction and aggregation of a column; FedDyn has published numbers and no run here."""
-    query = TableQuery(results=tmp_path, name=NAME, rows="fedavg,feddyn", columns="fmnist/p5c2", seeds=1)
-    (run,) = plan(select(spec_called(NAME), query), "quick", range(1))["fedavg", "fmnist/p5c2"].runs
-    finish(ResultsFolder(tmp_path).open(), run, [], final={"test": {"accuracy": 0.5}})
+    """Unit, direction and aggregation of a column. FedDyn has published numbers and no run; FedMR's run diverged."""
+    query = TableQuery(
+        results=tmp_path, name=NAME, rows="fedavg,feddyn,fedmr", columns="fmnist/p5c2", seeds=1
+    )
+    cells, results = plan(select(spec_called(NAME), query), "quick", range(1)), ResultsFolder(tmp_path).open()
+    finish(results, cells["fedavg", "fmnist/p5c2"].runs[0], [], final={"test": {"accuracy": 0.5}})
+    finish(results, cells["fedmr", "fmnist/p5c2"].runs[0], state="diverged")
     browser.open(write_report(query, RunIndex(ResultsFolder(tmp_path)), tmp_path))
-    assert browser.texts(f"#{NAME} td.status") == ["measured at quick", "published only"]
+    assert browser.texts(f"#{NAME} td.status") == ["measured at quick", "published only", "measured at quick"]
     title = browser.one(f"#{NAME} th[data-name]").get_attribute("title")
     assert title and title.startswith("FMNIST P5C2: Test accuracy in %, last round")
     assert title.endswith("higher is better; mean over seeds.")

@@ -97,7 +97,7 @@ class Section:
     def status(self, row: Row) -> str:
         """Whether and under which conditions a row was measured."""
         cells = [self.results.cell(row, column) for column in self.results.spec.columns]
-        if any(cell.summary for cell in cells):
+        if any(run.outcome in ENDED for cell in cells for run in cell.runs):
             return measured_at(self.results.preset, bool(self.results.spec.published))
         return "published only" if any(cell.published for cell in cells) else "missing"
 
