@@ -137,7 +137,7 @@ def leaderboard() -> str:
 
 def above_and_below(ranks: pd.DataFrame) -> str:
     """A line for each data set: methods whose interval excludes zero, and those without all runs."""
-    methods = ranks.set_index("method")
+    methods = ranks.set_index("method").dropna(axis="columns", how="all")
     heads = ["data set", "FedAvg", "without momentum", "above FedAvg", "below FedAvg", "a run diverged"]
     lines = [heads, ["---"] * len(heads)]
     for label in (name.removesuffix(" difference") for name in methods if name.endswith(" difference")):
