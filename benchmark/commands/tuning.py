@@ -251,13 +251,12 @@ def _centres(spec: TableSpec, options: TuneOptions) -> dict[str, TrainConfig]:
 def _finals(search: Search, index: RunIndex) -> Search:
     """The search among the best trials of each cell, with more seeds: one trial more for each that failed with them."""
     reached = {key: found for key in search.points if (found := search.reached(key, index)) is not None}
-    finals, earlier = dict(search.points) if search.earlier else {}, search.earlier or reached
-    for key in reached:
-        number = tuning.FINALISTS
-        if search.earlier:
-            number += sum(point.validation is None for point in reached[key])
-        places = tuning.ranked(earlier[key], search.spec.metric_format.higher_is_better)[:number]
-        if places:
+    earlier = search.earlier or reached
+    finals = dict(search.points) if search.earlier else {}
+    for key, points in reached.items():
+        failed = sum(point.validation is None for point in points) if search.earlier else 0
+        order = tuning.ranked(earlier[key], search.spec.metric_format.higher_is_better)
+        if places := order[: tuning.FINALISTS + failed]:
             finals[key] = [earlier[key][place].values for place in places]
     seeds = search.options.seeds + tuning.MORE_SEEDS
     return replace(search, seeds=seeds, earlier=earlier, planned=()).trying(finals)

@@ -161,7 +161,7 @@ def _resolved(line: pd.Series, label: str) -> str:
 def _filled(text: str, tables: Mapping[str, str]) -> str:
     """``text`` with each table between ``<!-- its name -->`` and ``<!-- end -->``."""
     for name, lines in tables.items():
-        before, mark, rest = text.partition(f"<!-- {name} -->")
-        end = "<!-- end -->"
+        mark, end = f"<!-- {name} -->", "<!-- end -->"
+        before, rest = text.split(mark)  # a page without the mark is an error
         text = f"{before}{mark}\n\n{lines}\n\n{end}{rest.partition(end)[2]}"
     return text
