@@ -199,7 +199,7 @@ def runs(argv: Sequence[str]) -> int:
     if options.delete:
         _delete(found, options)
     elif options.format == "table":
-        print(f"{len(found)} runs")
+        print(f"{len(found)} runs" if found else f"0 runs in {options.results}")
     if options.purge:
         print(f"{ResultsFolder(options.results).purge():,} folders removed")
     return 0

@@ -195,6 +195,15 @@ def _hyperparameters(results: TableResults) -> list[str]:
     tuned = tuning_lines(results.spec, results.tuned)
     if not tuned:
         return [f"{text} Nothing was tuned here.".strip()]
+    spec, columns = results.spec, {column.key for column in results.spec.run_columns}
+    others = [
+        key
+        for key, cell in results.cells.items()
+        if cell.runs and key[1] in columns and key not in results.tuned
+    ]
+    rows = gathered((_labels(spec, keys), spec.row(row).label) for row, keys in gathered(others).items())
+    left = [f"{', '.join(labels)} ({which})" for which, labels in rows.items()]
+    tuned += [f"Not tuned: {'; '.join(left)}."] if left else []
     return [*([f"{text} The tuned values below replace them."] if text else []), *tuned]
 
 

@@ -249,7 +249,7 @@ def test_a_table_takes_what_was_chosen_and_says_so(cli: Any, searched: None) -> 
         "Chosen on a validation split of 10 % of every client's training data, 1 seed "
         "(tuned/quick/toy_table1.yaml): FedProx: mu 0.5 (IID)."
     )
-    assert line in text and "Nothing was tuned" not in text
+    assert line in text and "- Not tuned: FedProx (Dirichlet)." in text and "Nothing was tuned" not in text
     assert cli(*table, "tuned=off", "out=plain").code == 0
     assert config_of("iid", None, split=0.0).key in Path("plain/toy_table1.csv").read_text()
     assert "**Hyper-parameters.** Nothing was tuned here." in Path("plain/toy_table1.md").read_text()
