@@ -309,7 +309,7 @@ def _cell_line(label: str, cell: pd.DataFrame, tuned: TunedCell | None) -> dict[
     line: dict[str, Any] = {label: float(cell["value"].mean())}
     if _reached(cell):
         line[f"{label} n"] = _reached(cell)
-    if found is not None and cell["same"].all() and (cell["difference"].round(9) == 0).all():
+    if found is not None and cell["same"].all() and found.mean == 0 and not found.error:
         line[f"{label} same"] = True
     if found is not None:
         low, high = found.interval or (math.nan, math.nan)

@@ -35,6 +35,7 @@ def test_runs_are_found_by_any_setting(cli: Any, four: list[str]) -> None:
         (["state=failed"], 0),
     ):
         assert len(listed(cli, *words)) == number, words
+    assert cli("runs", "results=nothere").out == "0 runs in nothere\n"
     code, out, _ = cli("runs", "method=fedprox", "seed=1")
     assert code == 0 and out.endswith("1 runs\n") and "done" in out
 
