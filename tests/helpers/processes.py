@@ -32,10 +32,11 @@ def parent(pid: int) -> int:
 def descendants(pid: int) -> list[int]:
     """Living processes that a process has started, and theirs."""
     found = []
-    for path in Path(f"/proc/{pid}/task").glob("*/children"):
-        with suppress(OSError):  # a thread that has ended meanwhile
-            for child in map(int, path.read_text().split()):
-                found += [child, *descendants(child)]
+    with suppress(OSError):  # the process has ended meanwhile
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            with suppress(OSError):  # only this thread has
+                for child in map(int, (thread / "children").read_text().split()):
+                    found += [child, *descendants(child)]
     return found
 
 
