@@ -96,7 +96,7 @@ def _relative_value(spec: TableSpec, records: Iterable[Record], reference: Itera
 
 
 def _stand_ins(cells: Cells) -> dict[str, str]:
-    """Column -> what replaces the paper's data, and which options of the data set were changed."""
+    """Column -> what replaces its data, and which options of the data set were changed, where there is either."""
     notes: dict[str, dict[str, None]] = {}
     for cell in cells.values():
         options = cell.runs[0].dataset.options if cell.runs else {}
@@ -106,7 +106,7 @@ def _stand_ins(cells: Cells) -> dict[str, str]:
             texts[f"scikit-learn's digits stand in for {options['stands_for']}{lost}"] = None
         for key, (old, new) in cell.options.items():
             texts[f"dataset.options.{key}={json.dumps(new)} in place of {json.dumps(old)}"] = None
-    return {column: "; ".join(texts) for column, texts in notes.items()}
+    return {column: "; ".join(texts) for column, texts in notes.items() if texts}
 
 
 def validation_value(spec: TableSpec, preset: str, key: str, index: RunIndex) -> float | None:

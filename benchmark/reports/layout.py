@@ -84,14 +84,12 @@ def conditions(results: TableResults, over: str = "") -> str:
     which = spec.round(results.preset).phrase
     if spec.reference_row is not None:
         which = f"compared seed by seed with {spec.row(spec.reference_row).label} in the evaluated rounds"
-    preset, other = f", preset {results.preset}", ""
-    if spec.published:
-        other = " (not the paper's data and budget)" if results.preset != "paper" else ""
-    elif results.stand_ins:  # a table of one's own repeats no paper
+    other = ""
+    if spec.published and results.preset != "paper":
+        other = " (not the paper's data and budget)"
+    elif results.stand_ins and not spec.published:  # a table of one's own repeats no paper
         other = " (other data in place of those that are named)"
-    else:
-        preset = ""
-    return f"{_what(spec)}, {which}{over}{preset}{other}"
+    return f"{_what(spec)}, {which}{over}, preset {results.preset}{other}"
 
 
 def _what(spec: TableSpec) -> str:

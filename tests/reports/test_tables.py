@@ -103,6 +103,14 @@ def test_metrics_over_clients(tmp_path: Path, metric: str, split: str, best: str
     assert f"{label}, last round" in text
 
 
+@pytest.mark.parametrize("dataset, replaced", [("digits", False), ("digits_fmnist", True)])
+def test_caption_names_other_data(tmp_path: Path, dataset: str, replaced: bool) -> None:
+    """In a table of one's own only data that stands for another is in place of what is named."""
+    spec = toy_table(["fedavg"], columns=[{"key": "a", "label": "A", "dataset": dataset}])
+    results = collect(spec, "quick", plan(spec, "quick"), RunIndex(ResultsFolder(tmp_path).open()))
+    assert ("other data in place of those that are named" in as_markdown(results)) == replaced
+
+
 def test_on_a_terminal(toy: Table) -> None:
     """Numbers with their marks, the published ones below, missing seeds, and whose method is the paper's own."""
     shown = terminal.render(toy, with_notes=False, width=150)
