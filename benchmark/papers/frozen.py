@@ -76,7 +76,7 @@ def write(folder: Path, version: Version, preset: str) -> None:
             version.tuned.model_dump(mode="json", exclude_none=True), sort_keys=False, width=120
         ),
         "commands.md": "\n".join([f"# Leaderboard of {version.name}", "", *made, "", *commands]),
-        "results.csv": runs.round(6).to_csv(index=False),
+        "results.csv": runs.to_csv(index=False),
     }
     for name, content in files.items():
         write_with_folder(folder / name, content.encode())

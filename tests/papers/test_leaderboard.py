@@ -25,10 +25,12 @@ ROWS = ("fedavg", "fedavg_m0", "fednova", "feddisco", "scaffold", "moon")
 COLUMNS = ("fmnist/p10c2", "cmnist_gsc")
 FMNIST, CMNIST = "FMNIST P10C2", "CMNIST GSC, worst group"
 REACHED = {
-    "fedavg": (0.5, 0.6), "fedavg_m0": (0.4, 0.5), "fednova": (0.7, None), "feddisco": (0.5, 0.6 - 1e-16),
+    "fedavg": (0.5 + 4e-10, 0.6), "fedavg_m0": (0.4, 0.5), "fednova": (0.7, None), "feddisco": (0.5 + 4e-10, 0.6),
     "scaffold": (0.6, 0.8), "moon": (0.9, 0.9),
 }  # fmt: skip
-"""Row -> what its two seeds reach, in both columns; FedNova diverges with the second, FedDisco is FedAvg."""
+"""Row -> what its two seeds reach, in both columns; FedNova diverges with the second, FedDisco is FedAvg.
+
+4e-10 is lost in a stored version, which has six decimals of a percentage."""
 
 
 @pytest.fixture
