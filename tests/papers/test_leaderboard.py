@@ -30,7 +30,8 @@ REACHED = {
 }  # fmt: skip
 """Row -> what its two seeds reach, in both columns; FedNova diverges with the second, FedDisco is FedAvg.
 
-4e-10 is lost in a stored version, which has six decimals of a percentage."""
+4e-10 is lost in a stored version, which has six decimals of a percentage.
+"""
 
 
 @pytest.fixture
