@@ -101,6 +101,8 @@ def test_the_tables_of_the_leaderboard_are_up_to_date(generate: Made) -> None:
         "E",
     ]
     assert line.replace("\u00a0", " ") == f"| {' | '.join(cells)} |"
+    tuned, *_ = evidence.above_and_below(ranks.drop(index=1)).splitlines()
+    assert tuned == "| data set | FedAvg | above FedAvg | below FedAvg | a run diverged |"
 
 
 def test_the_page_of_a_method_has_its_values_and_differences(generate: Made) -> None:

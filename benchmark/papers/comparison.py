@@ -188,12 +188,19 @@ def _wins_table(spec: TableSpec, track: str, wins: Mapping[str, Mapping[str, str
     labels = {key: spec.row(key).label for key in wins}
     lines = []
     for key, others in wins.items():
-        of = {k: "/".join(str(marks.count(mark)) for mark in "+=-") for k, marks in others.items()}
+        of = {k: _counts(marks) for k, marks in others.items()}
         lines.append({"method": labels[key]} | {label: of.get(k, "") for k, label in labels.items()})
-    note = "Data sets that the row wins / ties / loses against the column. A tie: the paired 95 % interval holds zero."
+    note = (
+        "Data sets that the row wins / ties / loses against the column. A tie: the paired 95 % interval holds zero. "
+        "A dash: compared on none."
+    )
     title = f"Leaderboard, {track} values: wins / ties / losses"
     data = pd.DataFrame(lines, columns=["method", *labels.values()])
     return text_table(f"leaderboard_wins_{track}", title, data, (note,))
+
+
+def _counts(marks: str) -> str:
+    return "/".join(str(marks.count(mark)) for mark in "+=-") if marks.strip(".") else "–"
 
 
 def _method_table(spec: TableSpec, row: Row, tracks: Mapping[str, Mapping[str, Any]]) -> Table:

@@ -138,15 +138,16 @@ def leaderboard() -> str:
 def above_and_below(ranks: pd.DataFrame) -> str:
     """A line for each data set: methods whose interval excludes zero, and those without all runs."""
     methods = ranks.set_index("method").dropna(axis="columns", how="all")
-    heads = ["data set", "FedAvg", "without momentum", "above FedAvg", "below FedAvg", "a run diverged"]
+    names = {"FedAvg": "FedAvg", "FedAvg without momentum": "without momentum"}
+    bases = [name for name in names if name in methods.index]
+    heads = ["data set", *(names[name] for name in bases), "above FedAvg", "below FedAvg", "a run diverged"]
     lines = [heads, ["---"] * len(heads)]
     for label in (name.removesuffix(" difference") for name in methods if name.endswith(" difference")):
         above = methods[methods[f"{label} low"] > 0].sort_values(f"{label} difference", ascending=False)
         below = methods[methods[f"{label} high"] < 0].sort_values(f"{label} difference")
         sides = [[_resolved(line, label) for _, line in side.iterrows()] for side in (above, below)]
-        bases = [methods[label].get(name) for name in ("FedAvg", "FedAvg without momentum")]
         reached = methods.get(f"{label} n", pd.Series()).dropna()
-        values = ["" if value is None else f"{value:.1f} %" for value in bases]
+        values = [f"{methods.loc[name, label]:.1f} %" for name in bases]
         lines.append([label, *values, *map("<br>".join, sides), ", ".join(reached.index)])
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 

@@ -218,6 +218,7 @@ def test_the_comparison_of_a_version_without_runs_here(tmp_path: Path, specs: di
     assert wins["fedavg"]["fedavg_m0"] == "++" and wins["feddisco"]["fedavg"] == "=="
     table = board.tables["board-wins"]["default"].data.set_index("method")
     assert table.loc["FedAvg", "FedAvg without momentum"] == "2/0/0" and table.loc["MOON", "MOON"] == ""
+    assert table.loc["FedNova", "FedAvg"] == "–"
     assert board.content["tracks"]["tuned"] == {} and board.content["data"][0]["label"] == FMNIST
 
 
