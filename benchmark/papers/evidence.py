@@ -136,19 +136,19 @@ def leaderboard() -> str:
 
 
 def above_and_below(ranks: pd.DataFrame) -> str:
-    """A line for each data set: methods whose interval excludes zero, and those without all runs."""
+    """A line for each data set: methods whose interval excludes zero, and those without a value in each run."""
     methods = ranks.set_index("method").dropna(axis="columns", how="all")
     names = {"FedAvg": "FedAvg", "FedAvg without momentum": "without momentum"}
     bases = [name for name in names if name in methods.index]
-    heads = ["data set", *(names[name] for name in bases), "above FedAvg", "below FedAvg", "a run diverged"]
+    heads = ["data set", *(names[name] for name in bases), "above FedAvg", "below FedAvg", "diverged"]
     lines = [heads, ["---"] * len(heads)]
     for label in (name.removesuffix(" difference") for name in methods if name.endswith(" difference")):
         above = methods[methods[f"{label} low"] > 0].sort_values(f"{label} difference", ascending=False)
         below = methods[methods[f"{label} high"] < 0].sort_values(f"{label} difference")
         sides = [[_resolved(line, label) for _, line in side.iterrows()] for side in (above, below)]
-        reached = methods.get(f"{label} n", pd.Series()).dropna()
+        whole = methods[label].notna() & methods.reindex(columns=[f"{label} n"]).isna().all(axis="columns")
         values = [f"{methods.loc[name, label]:.1f} %" for name in bases]
-        lines.append([label, *values, *map("<br>".join, sides), ", ".join(reached.index)])
+        lines.append([label, *values, *map("<br>".join, sides), ", ".join(methods.index[~whole])])
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
