@@ -7,23 +7,34 @@ const controlOf = (section, key) => $(`select[data-key="${key}"], [data-key="${k
 const widthOf = (section) => Math.max(280, section.clientWidth);
 const dataOf = (board, key) => board.data.find((data) => data.key === key);
 
-/* Result against cost. A point that no cheaper one beats is named, as are FedAvg and what the filter finds. */
-const costPoints = (board, data, cost) => board.rows.flatMap(({ key, label }) => TRACKS.flatMap((track) => {
+/* Result against cost. A point that no cheaper one beats is named, as are FedAvg, Local, Central and what the filter finds. */
+const costPoints = (board, data, cost) => board.rows.flatMap(({ key, label, anchor }) => TRACKS.flatMap((track) => {
   const line = board.tracks[track][key], cell = line?.cells[data];
-  const y = data === "rank" ? line?.rank?.[0] : cell?.value;
-  const x = cost === "spent" && cell ? cell.spent : (board.tracks.default[key] ?? line)?.costs[cost];
-  return [x, y].some((value) => value === null || value === undefined) ? [] : [{ key, label, track, x: cost === "spent" && !cell ? line.costs.spent : x, y }];
+  const x = cost === "spent" ? cell?.spent : (board.tracks.default[key] ?? line)?.costs[cost], y = cell?.value;
+  return [x, y].some((value) => value === null || value === undefined) ? [] : [{ key, label, anchor, track, x, y }];
 }));
+
+/* Names stand right or left of their points, or above or below. One that finds no free place is left out. */
+const PLACES = [[0, "0.32em", "start"], [-16, "0.32em", "end"], [-8, -8, "middle"], [-8, 15, "middle"]];
+const placeNames = (names) => names.reduce((taken, name) => {
+  const free = PLACES.some(([x, y, anchor]) => {
+    Object.entries({ x, y, "text-anchor": anchor }).forEach((pair) => name.setAttribute(...pair));
+    const box = name.getBoundingClientRect();
+    return !taken.some((other) => box.left < other.right && other.left < box.right && box.top < other.bottom && other.top < box.bottom);
+  });
+  if (!free) name.remove();
+  return free ? [...taken, name.getBoundingClientRect()] : taken;
+}, []);
 
 const drawCost = (section, board, fits) => {
   const data = controlOf(section, "data"), cost = controlOf(section, "cost"), width = widthOf(section);
-  const upward = data !== "rank" && board.higher, points = costPoints(board, data, cost);
+  const upward = board.higher, points = costPoints(board, data, cost);
   let best = upward ? -Infinity : Infinity;
-  const front = new Set(d3.sort(points, (point) => point.x, (point) => (upward ? -point.y : point.y)).filter(({ y }) => (upward ? y > best : y < best) && ((best = y), true)));
-  const named = (point) => (fits ? fits(point.label) : front.has(point) || /^fedavg(_m0)?$/.test(point.key));
+  const front = new Set(d3.sort(points.filter((point) => !point.anchor), (point) => point.x, (point) => (upward ? -point.y : point.y)).filter(({ y }) => (upward ? y > best : y < best) && ((best = y), true)));
+  const named = (point) => (fits ? fits(point.label) : front.has(point) || point.anchor || /^fedavg(_m0)?$/.test(point.key));
   const pairs = d3.groups(points, (point) => point.key).map(([, pair]) => pair).filter((pair) => pair.length === 2);
   const colour = (point) => (named(point) ? "var(--accent)" : "var(--soft)");
-  const label = data === "rank" ? "mean rank (1 is best)" : dataOf(board, data).axis;
+  const label = dataOf(board, data).axis;
   const many = (d3.max(points, (point) => point.x) ?? 1) > 8 * (d3.min(points, (point) => point.x) ?? 1);
   $(".drawing", section).replaceChildren(points.length ? plot(`${label} against ${board.costs[cost]}, a point for each method with default and with tuned values`, width, {
     height: Math.min(520, Math.max(340, width * 0.5)), marginTop: 28, marginRight: width > 600 ? 120 : 70,
@@ -36,6 +47,7 @@ const drawCost = (section, board, fits) => {
       Plot.text(points.filter(named), { x: "x", y: "y", text: "label", dx: 8, textAnchor: "start", fill: "var(--text)", stroke: "var(--page)", strokeWidth: 3, paintOrder: "stroke" }),
     ],
   }) : element("p", { class: "muted" }, "No method has both numbers."));
+  placeNames($$("[aria-label=text] text", section));
 };
 
 const drawWins = (section, board) => {
