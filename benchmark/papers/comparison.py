@@ -68,9 +68,7 @@ def board(query: TableQuery, index: RunIndex, entries: Mapping[str, Sequence[Led
     content = {
         "higher": spec.metric_format.higher_is_better,
         "data": [_data(spec, key, query.preset) for key in data],
-        "rows": [
-            {"key": row.key, "label": row.label, "anchor": row.key in frozen.ANCHORS} for row in rows
-        ],
+        "rows": [{"key": row.key, "label": row.label, "anchor": row.key in frozen.ANCHORS} for row in rows],
         "tracks": tracks,
         "costs": {key: text for key, text in AXES.items() if any(key in line["costs"] for line in lines)},
         "wins": wins,
