@@ -68,7 +68,7 @@ def test_wins(browser: Page, report: Path) -> None:
 
 
 def test_cost_and_one_method(browser: Page, report: Path) -> None:
-    """Four methods have a value and CPU-seconds; MOON's page has a curve for each data set, and the ledger's entries."""
+    """Four methods have a value and CPU-seconds; MOON's page has curves for each data set and the ledger's entries."""
     browser.open(report, "#board-method?method=moon")
     browser.wait("#board-method figure")
     assert len(browser.all("#board-method figure svg")) == len(COLUMNS)
