@@ -200,6 +200,7 @@ def _wins_table(spec: TableSpec, track: str, wins: Mapping[str, Mapping[str, str
 
 
 def _counts(marks: str) -> str:
+    """``2/0/1`` of ``++-``; a dash if nothing is compared."""
     return "/".join(str(marks.count(mark)) for mark in "+=-") if marks.strip(".") else "–"
 
 

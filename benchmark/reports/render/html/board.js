@@ -14,13 +14,14 @@ const costPoints = (board, data, cost) => board.rows.flatMap(({ key, label, anch
   return [x, y].some((value) => value === null || value === undefined) ? [] : [{ key, label, anchor, track, x, y }];
 }));
 
-/* Names stand right or left of their points, or above or below. One that finds no free place is left out. */
+/* Names stand right or left of their points, or above or below: x, y, anchor, from 8 pixels right of the point.
+   One that finds no free place on the page is left out. */
 const PLACES = [[0, "0.32em", "start"], [-16, "0.32em", "end"], [-8, -8, "middle"], [-8, 15, "middle"]];
-const placeNames = (names, edge) => names.reduce((taken, name) => {
+const placeNames = (names, page) => names.reduce((taken, name) => {
   const free = PLACES.some(([x, y, anchor]) => {
     Object.entries({ x, y, "text-anchor": anchor }).forEach((pair) => name.setAttribute(...pair));
     const box = name.getBoundingClientRect();
-    return box.left >= edge && !taken.some((other) => box.left < other.right && other.left < box.right && box.top < other.bottom && other.top < box.bottom);
+    return box.left >= page.left && box.right <= page.right && !taken.some((other) => box.left < other.right && other.left < box.right && box.top < other.bottom && other.top < box.bottom);
   });
   if (!free) name.remove();
   return free ? [...taken, name.getBoundingClientRect()] : taken;
@@ -47,7 +48,7 @@ const drawCost = (section, board, fits) => {
       Plot.text(points.filter(named), { x: "x", y: "y", text: "label", dx: 8, textAnchor: "start", fill: "var(--text)", stroke: "var(--page)", strokeWidth: 3, paintOrder: "stroke" }),
     ],
   }) : element("p", { class: "muted" }, "No method has both numbers."));
-  placeNames($$("[aria-label=text] text", section), section.getBoundingClientRect().left);
+  placeNames($$("[aria-label=text] text", section), section.getBoundingClientRect());
 };
 
 const drawWins = (section, board) => {
