@@ -80,6 +80,23 @@ def test_cost_and_one_method(browser: Page, report: Path) -> None:
     assert browser.texts("#board-wins tbody th") == ["SCAFFOLD"]
 
 
+PLACED = """
+    document.body.insertAdjacentHTML("afterbegin", `<svg width="400" height="200" font-size="10">${
+      [60, 60, 60, 60, 60, 398].map((x) => `<text transform="translate(${x},100)">FedAvg</text>`).join("")}</svg>`);
+    const svg = document.body.firstElementChild;
+    placeNames([...svg.children], svg.getBoundingClientRect());
+    const places = [...svg.children].map((name) => name.getAttribute("text-anchor") + name.getAttribute("y"));
+    svg.remove();
+    return places"""
+"""Five points at one place and one at the right edge, each with a name."""
+
+
+def test_names_of_points(browser: Page, report: Path) -> None:
+    """A point has four places for a name, so one of five is left out; at the right edge it is on the left."""
+    browser.open(report)
+    assert browser.run(PLACED) == ["start0.32em", "end0.32em", "middle-8", "middle15", "end0.32em"]
+
+
 def test_narrow_and_for_screen_readers(browser: Page, report: Path) -> None:
     browser.open(report, "#board-wins?view=default")
     browser.wait("#board-wins td")
