@@ -46,10 +46,11 @@ COSTS = ["time", "up", "down", "client", "server"]
 DATA_SET = "data set"
 
 HINTS = {
-    DATA_SET: "mean over seeds, and the difference from the FedAvg with the same client momentum over pairs of runs "
-    "with one seed on one type of processor, with its 95 % interval by Student's t in brackets. A star: it is still "
-    "resolved after Holm's correction over the methods of the data set. An equals sign: the model has the bits of "
-    "FedAvg's in every seed. Runs that diverged have no value, and with n=2 of 3 there is no difference",
+    DATA_SET: "mean over seeds, and the difference from FedAvg (of default values, from the one with the same client "
+    "momentum) over pairs of runs with one seed on one type of processor, with its 95 % interval by Student's t in "
+    "brackets. A star: it is still resolved after Holm's correction over the methods of the data set. An equals sign: "
+    "the model has the bits of FedAvg's in every seed. Runs that diverged have no value, and with n=2 of 3 there is no "
+    "difference",
     "rank": "mean over data sets of the method's rank (1 is best, ties share) by its mean over seeds, with a 95 % "
     "bootstrap interval over data sets and seeds. With default values a method of which a run diverged is not ranked; "
     "with tuned ones it comes last in that data set",
