@@ -14,14 +14,15 @@ const costPoints = (board, data, cost) => board.rows.flatMap(({ key, label, anch
   return [x, y].some((value) => value === null || value === undefined) ? [] : [{ key, label, anchor, track, x, y }];
 }));
 
-/* Names stand right or left of their points, or above or below: x, y, anchor, from 8 pixels right of the point.
+/* Names stand right or left of their points, or above or below: x and y from the point, and text-anchor.
    One that finds no free place on the page is left out. */
-const PLACES = [[0, "0.32em", "start"], [-16, "0.32em", "end"], [-8, -8, "middle"], [-8, 15, "middle"]];
+const PLACES = [[8, "0.32em", "start"], [-8, "0.32em", "end"], [0, -8, "middle"], [0, 15, "middle"]];
+const overlap = (one, other) => one.left < other.right && other.left < one.right && one.top < other.bottom && other.top < one.bottom;
 const placeNames = (names, page) => names.reduce((taken, name) => {
   const free = PLACES.some(([x, y, anchor]) => {
     Object.entries({ x, y, "text-anchor": anchor }).forEach((pair) => name.setAttribute(...pair));
     const box = name.getBoundingClientRect();
-    return box.left >= page.left && box.right <= page.right && !taken.some((other) => box.left < other.right && other.left < box.right && box.top < other.bottom && other.top < box.bottom);
+    return box.left >= page.left && box.right <= page.right && !taken.some((other) => overlap(box, other));
   });
   if (!free) name.remove();
   return free ? [...taken, name.getBoundingClientRect()] : taken;
@@ -45,7 +46,7 @@ const drawCost = (section, board, fits) => {
       Plot.link(pairs, { x1: (pair) => pair[0].x, y1: (pair) => pair[0].y, x2: (pair) => pair[1].x, y2: (pair) => pair[1].y, stroke: (pair) => (pair.some(named) ? "var(--accent)" : "var(--soft)"), strokeOpacity: 0.6 }),
       Plot.dot(points, { x: "x", y: "y", r: 4, stroke: colour, fill: (point) => (point.track === "tuned" ? colour(point) : "var(--page)"), strokeWidth: 1.5,
         title: (point) => `${point.label}, ${point.track} values\n${label}: ${point.y}\n${board.costs[cost]}: ${point.x}`, tip: true }),
-      Plot.text(points.filter(named), { x: "x", y: "y", text: "label", dx: 8, textAnchor: "start", fill: "var(--text)", stroke: "var(--page)", strokeWidth: 3, paintOrder: "stroke" }),
+      Plot.text(points.filter(named), { x: "x", y: "y", text: "label", fill: "var(--text)", stroke: "var(--page)", strokeWidth: 3, paintOrder: "stroke" }),
     ],
   }) : element("p", { class: "muted" }, "No method has both numbers."));
   placeNames($$("[aria-label=text] text", section), section.getBoundingClientRect());
