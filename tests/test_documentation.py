@@ -3,6 +3,7 @@
 import re
 import runpy
 import shlex
+import subprocess
 import sys
 import types
 from collections.abc import Callable
@@ -76,6 +77,15 @@ def test_the_tables_of_results_are_up_to_date_and_equal_those_of_the_command(gen
         assert difference.mean == pytest.approx(line[f"{name}difference"], abs=2e-6)
         limits = line[f"{name}difference_low"], line[f"{name}difference_high"]
         assert difference.interval == pytest.approx(limits, abs=2e-6)
+
+
+def test_the_differences_between_the_tracks_of_the_leaderboard() -> None:
+    page = (ROOT / "results" / "leaderboard" / "README.md").read_text()
+    command = page.split("python - <<'END'\n")[1].split("END\n")[0]
+    done = subprocess.run([sys.executable, "-c", command], cwd=ROOT, capture_output=True, text=True, check=True)
+    printed = [line.split(": ")[1] for line in done.stdout.splitlines()]
+    assert len(printed) == 4
+    assert all(interval in page for interval in printed)
 
 
 def test_the_tables_of_the_leaderboard_are_up_to_date(generate: Made) -> None:
