@@ -82,7 +82,9 @@ def test_the_tables_of_results_are_up_to_date_and_equal_those_of_the_command(gen
 def test_the_differences_between_the_tracks_of_the_leaderboard() -> None:
     page = (ROOT / "results" / "leaderboard" / "README.md").read_text()
     command = page.split("python - <<'END'\n")[1].split("END\n")[0]
-    done = subprocess.run([sys.executable, "-c", command], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", command], cwd=ROOT, capture_output=True, text=True, check=True
+    )
     printed = [line.split(": ")[1] for line in done.stdout.splitlines()]
     assert len(printed) == 4
     assert all(interval in page for interval in printed)

@@ -259,18 +259,15 @@ def compare(
         if row.key in frozen.ANCHORS or (spec.tuned_only and row.key not in tuned):
             continue
         bad = [spec.column(c).label for c, cell in found.items() if cell["value"].isna().any()]
-        values = _ranked(spec, found)
-        without = {column for column, _ in wanted ^ values.keys()}
         if bad and not spec.tuned_only:
             sensitive.append(f"{row.label} ({', '.join(bad)})")
-        elif found and not without:
+        elif found and (values := _ranked(spec, found)).keys() == wanted:
             ranked[row.label] = values
         else:
-            where = f" ({', '.join(spec.column(c).label for c in data if c in without)})" if found else ""
-            lacking.append(row.label + where)
+            lacking.append(row.label)
     table = _with_holm(pd.DataFrame.from_dict(lines, orient="index"), spec, cells)
     why = "runs with FedAvg's seeds are missing" + ", or no trial could be chosen" * spec.tuned_only
-    said = [f"not ranked, as {why}: {'; '.join(lacking)}."] if lacking else []
+    said = [f"not ranked, as {why}: {', '.join(lacking)}."] if lacking else []
     said += [f"sensitive, not ranked, as runs diverged: {'; '.join(sensitive)}."] if sensitive else []
     other = runs[runs["differs"] != ""].groupby("differs")["row"].unique()
     said += [f"made in another way ({how}): {', '.join(keys)}." for how, keys in other.items()]

@@ -1,4 +1,4 @@
-"""Recorded local steps, with a recorder that carries a step out again where a GPU replays its graph."""
+"""Recorded local steps, with a recorder that repeats a step's operations where a GPU replays its graph."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -12,6 +12,8 @@ import torch
 from every_file import both_variants
 from federations import class_run, reported, run, same, with_rules
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from benchmark.engine.graphs import MOST_KEPT, USUAL_STEPS, Step, StepRecorder
 from methods.core.contexts import Batch, ClientContext, Loss, Message, State, Trained
@@ -20,6 +22,32 @@ from methods.core.rules import ClientRule
 
 NOT_RECORDED = ("fedgloss", "fedlesam", "fedsam", "fedmr_lite10", "fedmr_lite50")
 """Methods whose steps climb, or draw on the host."""
+
+
+WAITS = {torch.ops.aten._local_scalar_dense.default, torch.ops.aten.nonzero.default}
+"""Operations for which a GPU waits, which a graph cannot hold."""
+
+
+class Operations(TorchDispatchMode):
+    """What is computed in the block: each operation on tensors, with its own tensors, and no line of Python."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.taken: list[tuple[Any, Any, dict[str, Any], Any]] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in WAITS:
+            raise RuntimeError(f"{func} waits for the GPU")
+        result = func(*args, **(kwargs or {}))
+        self.taken.append((func, args, kwargs or {}, result))
+        return result
+
+    @torch.no_grad()
+    def again(self) -> None:
+        for func, args, kwargs, result in self.taken:
+            for old, new in zip(tree_leaves(result), tree_leaves(func(*args, **kwargs)), strict=True):
+                if isinstance(new, Tensor) and new.data_ptr() != old.data_ptr():
+                    old.copy_(new)
 
 
 class Again(StepRecorder):
@@ -35,23 +63,25 @@ class Again(StepRecorder):
 
     def record(self, step: Step, batch: Sequence[Tensor]) -> Any:
         self.sizes.append(len(batch[0]))
-        place, times = (
-            step(*batch)[0],
-            count(),
-        )  # where a GPU computes nothing, so that the first replay is done
+        with Operations() as operations:
+            place, _ = step(*batch)
+        times = count()  # a GPU computes nothing while it records, so that the first replay is done
 
         def replay() -> None:
             if next(times):
-                place.copy_(step(*batch)[0])
+                operations.again()
 
         return SimpleNamespace(replay=replay), place
 
 
 def recorded(method: Method | dict[str, Any], **options: Any) -> Again:
-    """The recorder of a run whose bits are those of the run without it."""
+    """The recorder of a run whose bits and training losses are those of the run without it."""
     federation = class_run(method, **options)
     recorder = federation.clients.trainer.recorder = Again()
-    assert same(run(federation)[-1], run(class_run(method, **options))[-1])
+    states, reports = reported(federation)
+    usual_states, usual_reports = reported(class_run(method, **options))
+    assert same(states[-1], usual_states[-1])
+    assert [one.train_loss for one in reports] == [one.train_loss for one in usual_reports]
     return recorder
 
 
