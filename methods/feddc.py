@@ -2,11 +2,12 @@
 
 Gao, Fu, Li, Chen, Xu, Xu, CVPR 2022, https://arxiv.org/abs/2203.11751
 
-Algorithm 1: client k keeps its drift h_k and trains with a penalty (alpha/2) ||v + h_k - w||^2 and SCAFFOLD's
-correction c - c_k; then h_k <- h_k + (w_k - w), c_k' = c_k - c + (w - w_k)/(a_k eta). The server sets w <- mean_S w_k +
-the mean of all drifts (``drift``) and c <- c + (1/K) sum over S of (c_k' - c_k). On a_k see ``scaffold``.
+As in the authors' code (the paper was not at hand, see ``docs/fidelity.md``), client k keeps its drift h_k and trains
+with a penalty (alpha/2) ||v + h_k - w||^2 and SCAFFOLD's correction c - c_k; then h_k <- h_k + (w_k - w) and c_k' =
+c_k - c + (w - w_k)/(a_k eta). The server sets w <- mean_S w_k + the mean of all drifts (``drift``) and c <- c + (1/K)
+sum over S of (c_k' - c_k). On a_k see ``scaffold``.
 
-``variant: reference`` is the authors' code: with s_k = n_k/n_bar a client's alpha and c are divided by s_k and what it
+``variant: reference`` is all of that code: with s_k = n_k/n_bar a client's alpha and c are divided by s_k and what it
 uploads is multiplied by it (``scaled``), and every client divides by the number of steps that one of mean size takes.
 """
 

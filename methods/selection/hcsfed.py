@@ -2,7 +2,7 @@
 
 Song, Shen, Gao, Yang, Zhou, Pan, Lou, Zhou, UAI 2023, https://arxiv.org/abs/2208.05135
 
-Round 0: everybody trains; client k compresses its update D_k to d' = max(1, floor(r d)) numbers x_k, the sorted
+Round 0: everybody trains; client k compresses its update D_k to d' = max(least, floor(r d)) numbers x_k, the sorted
 centroids of a 1-D k-means of its d coordinates; the server clusters the x_k into Hc clusters, once. Later rounds: the
 number of clients from each cluster follows its spread (Neyman allocation), and within it clients with a large ||x_k||
 are drawn more often.
@@ -36,10 +36,10 @@ ITERATIONS = 300
 class HCSFed(VariantRule, Selection):
     """Clients from clusters of compressed first updates: more from clusters that are large and spread out.
 
-    ``r``: compression rate; ``Hc``: number of clusters; ``allocation``: clients per cluster in proportion to N_h S_h
-    (``neyman``) or the same from each (``equal``); ``within``: drawn by ||x_k|| (``norm``) or ``uniform``;
-    ``min_per_cluster``: clients from every cluster before the rest are allocated; ``compress``: update | weights;
-    ``centroids``: sorted | unsorted; ``rounding`` of the allocation; ``epsilon``, added to N_h - 1.
+    ``r``: compression rate; ``least``: smallest d'; ``Hc``: number of clusters; ``allocation``: clients per cluster in
+    proportion to N_h S_h (``neyman``) or the same from each (``equal``); ``within``: drawn by ||x_k|| (``norm``) or
+    ``uniform``; ``min_per_cluster``: clients from every cluster before the rest are allocated; ``compress``: update |
+    weights; ``centroids``: sorted | unsorted; ``rounding`` of the allocation; ``epsilon``, added to N_h - 1.
     """
 
     reference = {
@@ -50,6 +50,7 @@ class HCSFed(VariantRule, Selection):
     }
 
     r: float = Field(gt=0, le=1)
+    least: int = Field(default=1, ge=1)
     Hc: int = Field(ge=1)
     allocation: Literal["neyman", "equal"] = "neyman"
     within: Literal["norm", "uniform"] = "norm"
@@ -105,7 +106,7 @@ class HCSFed(VariantRule, Selection):
 
     def observe(self, ids: Sequence[int], updates: Tensor, state: State) -> State:
         """The x_k [K, d'] that the clients of round 0 send."""
-        size = max(1, int(self.r * updates.shape[1]))
+        size = max(self.least, int(self.r * updates.shape[1]))
         start = state.get("w")
         vectors = (update if start is None else start + update for update in updates)
         return {"x": torch.from_numpy(np.stack([compressed(v.cpu().numpy(), size) for v in vectors]))}

@@ -115,15 +115,15 @@ def hcs(selection: dict, **options: Any) -> tuple[FederatedRun, Recorder]:
     return federation(problem, method, seeded(mlp, 0), clients_per_round=3, rounds=5, **options), log
 
 
-def test_hcsfed_rounds() -> None:
+@pytest.mark.parametrize(("least", "size"), [(1, 8), (22, 22)])  # floor(.1 * 83), but not below ``least``
+def test_hcsfed_rounds(least: int, size: int) -> None:
     """Round 0: everybody, with the method's own optimizer. x_k is the compressed update; clusters stay as they are."""
-    model, log = hcs(HCS)
+    model, log = hcs(HCS | {"least": least})
     states = run(model)
     d = len(states[0].w)
     assert d == 83
     updates = [end.update for t, _, end in log.ends if t == 0]
     assert len(updates) == 6
-    size = 8  # floor(.1 * 83)
     expected = np.stack([compressed(update.numpy(), size) for update in updates])
     assert np.array_equal(states[1].selection["x"].numpy(), expected)
     weights = np.array([5, 9, 3, 7, 4, 8]) / 36
