@@ -68,6 +68,15 @@ def test_a_table() -> None:
     for (row, column), of_cell in frame.groupby(["row", "column"]):
         assert wide.loc[row, column] == of_cell["mean"].item()
     assert list(table.wide(labels=True).index) == ["FedAvg", "FedProx"]
+    names = ["base", "difference", "difference_low", "difference_high", "difference_n"]
+    words = {"seeds": 1, "launcher": "inline", "show": "difference"}
+    found = api.table(
+        "fedmr_table1", rows="fedavg,fedprox", columns="fmnist/p5c2,fmnist/iid", **words
+    ).frame()
+    assert list(found) == [*frame, *names]
+    (first, second) = found[found["column"] == "fmnist/iid"].to_dict("records")
+    assert pd.isna(first["difference"]) and second["base"] == "fedavg" and second["difference_n"] == 1
+    assert second["difference"] == pytest.approx(second["mean"] - first["mean"], abs=1e-5)
 
 
 def test_a_table_with_another_value_in_one_row_and_one_column(capsys: pytest.CaptureFixture[str]) -> None:

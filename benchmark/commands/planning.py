@@ -44,6 +44,7 @@ class Needs:
         rates: (shape, ``cpu`` or ``cuda``) -> the rate, as far as one is known.
         device: ``cuda`` if the launcher carries the runs out on GPUs, else ``cpu``.
         places: Cores, or GPUs, that the launcher uses at the same time.
+        request: What a task of a cluster asks for; empty for other launchers.
         uncounted: Missing runs on data of whose size nothing is known before they are there.
         planned: All runs.
         data: Their data sets.
@@ -56,6 +57,7 @@ class Needs:
     rates: Mapping[tuple[Hashable, str], Rate]
     device: str
     places: int
+    request: str
     uncounted: int
     planned: Sequence[RunConfig]
     data: Sequence[DataNeed]
@@ -98,13 +100,14 @@ def needs_of(options: PlanOptions) -> Needs:
         seen |= set(mine)
         by_table[spec.name] = len(mine), len(ended & set(mine))
     every, missing = list(runs.values()), [run for key, run in runs.items() if key not in ended]
-    device, places = _places(options, missing)
+    device, places, request = _places(options, missing)
     return Needs(
         by_table,
         blocks,
         estimate.rates(blocks, options.results / "rates.json"),
         device,
         places,
+        request,
         len(seen - ended) - sum(block.runs for block in blocks),
         every,
         estimate.data_needs(every),
@@ -113,16 +116,17 @@ def needs_of(options: PlanOptions) -> Needs:
     )
 
 
-def _places(options: PlanOptions, runs: Sequence[RunConfig]) -> tuple[str, int]:
-    """The kind of device of the launcher, and how many of them it uses at the same time."""
+def _places(options: PlanOptions, runs: Sequence[RunConfig]) -> tuple[str, int, str]:
+    """The kind of device of the launcher, how many of them it uses at the same time, and what a task asks for."""
     settings = launcher_settings(options.launcher, options.launcher_settings)
     if isinstance(settings, SlurmSettings):
         slurm = settings.asking_for(runs)
         tasks = max(1, min(slurm.max_parallel, -(-len(runs) // slurm.side_by_side)))
-        return ("cuda", tasks * slurm.gpus) if slurm.gpus else ("cpu", tasks * slurm.side_by_side)
+        device, places = ("cuda", slurm.gpus) if slurm.gpus else ("cpu", slurm.side_by_side)
+        return device, tasks * places, slurm.request
     workers = 1 if settings.name == "inline" else settings.workers or usable_cores() // settings.threads
     gpus = 0 if options.device == "cpu" else cuda_devices()
-    return ("cuda", gpus) if gpus else ("cpu", max(1, min(workers, len(runs))))
+    return ("cuda", gpus, "") if gpus else ("cpu", max(1, min(workers, len(runs))), "")
 
 
 def _gpu() -> str:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from benchmark.reports.results import TableResults
     from benchmark.reports.tables import Table as PrintedTable
 
+DIFFERENCE = ["base", "difference", "difference_low", "difference_high", "difference_n"]
+
 LINES = 60
 """Lines of a log that the error of a failed run shows."""
 
@@ -79,6 +81,9 @@ class Table:
     def frame(self) -> pd.DataFrame:
         """One row for each cell: row, column, mean, std, n, published, state; in the unit that the table prints.
 
+        With ``show="difference"`` also the base row, the difference from it, its 95 % interval (difference_low,
+        difference_high) and the number of pairs of runs (difference_n).
+
         Of a table that an analysis makes: the content of its CSV.
         """
         import pandas as pd
@@ -86,7 +91,7 @@ class Table:
         if self.measured is None:
             assert self.printed.data is not None
             return self.printed.data
-        return pd.DataFrame(
+        frame = pd.DataFrame(
             {
                 "row": cell.row.key,
                 "column": cell.column.key,
@@ -98,6 +103,10 @@ class Table:
             }
             for cell in self.measured.cells.values()
         )
+        if self.printed.show != "difference":
+            return frame
+        differences = self.printed.data.set_index(["row", "column"])[DIFFERENCE].replace("", None)
+        return frame.join(differences, on=["row", "column"])
 
     def wide(self, labels: bool = False) -> pd.DataFrame:
         """The means, with the table's rows and columns by their keys, as in `frame`, or by their ``labels``."""

@@ -142,6 +142,7 @@ class Rate(NamedTuple):
         network: Name of the network.
         flops: Of one image, forward only.
         is_measured: Whether it is the rate of the very network, images and method, and not a scaled one.
+        work: Hours of the run it was measured in, if a sample took a second.
     """
 
     seconds: float
@@ -149,6 +150,7 @@ class Rate(NamedTuple):
     network: str = ""
     flops: float = 0.0
     is_measured: bool = True
+    work: float = 0.0
 
     def scaled(self, flops: float) -> Rate:
         """The rate for another network: time in proportion to FLOPs."""
@@ -175,15 +177,19 @@ def rates(blocks: Sequence[RunBlock], store: Path) -> dict[tuple[Hashable, str],
 
 
 def remember(runs: Sequence[tuple[RunConfig, Result]], store: Path) -> None:
-    """Add the rates of finished runs to ``store``, if it can be written."""
+    """Add the rates of finished runs to ``store``, if it can be written.
+
+    The longest run counts, and of equal ones the last: starting up is a part of a short run's time.
+    """
     stored = _stored(store)
     for run, result in runs:
         facts = _facts(run)
         if facts is not None and result.round == run.train.rounds:
             block = _block("", run, 1, facts)
-            kind = result.origin["device"].partition(" ")[0]
-            seconds = result.seconds / 3600 / block.hours(1.0)
-            stored[_key(block, kind)] = Rate(seconds, kind, run.model.name, known_flops(block))
+            kind, work = result.origin["device"].partition(" ")[0], block.hours(1.0)
+            key, seconds = _key(block, kind), result.seconds / 3600 / work
+            if key not in stored or work >= stored[key].work:
+                stored[key] = Rate(seconds, kind, run.model.name, known_flops(block), work=work)
     with suppress(StorageError):  # a folder that may only be read
         write_with_folder(store, json.dumps(stored, indent=1).encode(), durable=False)
 

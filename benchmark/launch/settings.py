@@ -109,6 +109,18 @@ class SlurmSettings(FileModel):
         return self.time * 60 - self.signal_delay
 
     @property
+    def request(self) -> str:
+        """GPUs, cores, memory and time of a task, in words."""
+        gpus = f"{self.gpus or 'no'} GPU{'s' * (self.gpus > 1)} (launcher.gpus_per_job)"
+        cores = f"{self.cores} core{'s' * (self.cores > 1)} (launcher.cpus_per_job)"
+        return f"{gpus}, {cores}, {self.mem or 'default'} memory (launcher.mem), {self.time} minutes (launcher.time)"
+
+    @property
+    def cores(self) -> int:
+        """Cores of a task."""
+        return self.cpus_per_job or self.side_by_side * self.threads
+
+    @property
     def asked(self) -> dict[str, Any]:
         """What a task asks for, by the names of submitit's parameters."""
         given = {

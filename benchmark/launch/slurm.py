@@ -138,7 +138,7 @@ def submit(plan: Plan, settings: SlurmSettings, number: int) -> str:
         job_name=name_of(plan.root),
         time=s.time,
         signal_delay_s=s.signal_delay,
-        cpus_per_task=s.cpus_per_job or s.side_by_side * s.threads,
+        cpus_per_task=s.cores,
         array_parallelism=s.max_parallel,
         setup=[*s.setup, f'{exports[0]}"${{PYTHONPATH:+:$PYTHONPATH}}"', *exports[1:]],
         additional_parameters=s.slurm,
@@ -198,9 +198,7 @@ def _follow(plan: Plan, settings: SlurmSettings, following: Following, pulled: s
         if free:
             number = min(settings.max_parallel, -(-len(free) // settings.side_by_side))
             job = submit(plan, settings, number)
-            say(
-                f"each task asks for {settings.gpus or 'no'} GPU{'s' * (settings.gpus > 1)} (launcher.gpus_per_job)"
-            )
+            say(f"each task asks for {settings.request}")
             say(f"job {job}: {number} tasks for {len(free)} runs; logs: {plan.path.parent}/")
         if settings.detach:
             print("the same command shows how far they are, submits what is missing, and writes the tables")

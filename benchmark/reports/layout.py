@@ -16,7 +16,10 @@ from benchmark.reports.tables import ColumnBlock, Table, TableLine
 MAX_COLUMNS = 7
 """Widest block of columns that is still readable on a page."""
 
-PAIRED = "mean over pairs of runs with the same seed on one type of processor, with its 95 % interval by Student's t."
+PAIRED = (
+    "mean over pairs of runs with the same seed on one type of processor, with its 95 % interval by Student's t. "
+    "It is not resolved if the interval contains zero."
+)
 PUBLISHED = (
     "Published: Welch's 95 % interval, assuming independent runs (the pairing is not known); without one where the "
     "paper prints no spread."

@@ -216,7 +216,7 @@ class Aggregator(StatefulRule):
 
     @abstractmethod
     def direction(self, updates: Tensor, p: Tensor, view: RoundView, state: State) -> tuple[Tensor, State]:
-        """(Dbar [d], new state) from the updates [m, d] and weights p [m]."""
+        """(Dbar [d], new state) from the updates [m, d] and weights p [m], which are float64."""
 
 
 class ServerOptimizer(StatefulRule):

@@ -104,6 +104,7 @@ def test_plan(cli: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None
         "289 kB",
     ]
     assert "with this launcher, on 2 GPUs at a time: 0.85 hours" in out
+    assert "each task asks for 1 GPU (launcher.gpus_per_job), 1 core" in out
     assert "on 1 GPU at a time: 1.70 hours" in cli(*words, "launcher=slurm", "launcher.max_parallel=1").out
     # 3 x 5 runs of 755.55 hours in a year of 8,766.
     years = cli(*words[:4], "seeds=3", "rows=fedavg", "columns=svhn/*", "launcher.workers=1").out
@@ -151,6 +152,11 @@ def test_a_single_run_is_remembered(cli: Any) -> None:
         assert cli("run", "dataset=digits", "model=tiny_mlp", "train.rounds=1").code == 0
     (rate,) = json.loads(Path("results/rates.json").read_bytes()).values()
     assert rate[0] > 0 and rate[1:3] == ["cpu", "tiny_mlp"]
+    # Of runs of different lengths the longest counts.
+    for rounds, is_new in ((3, True), (2, False)):
+        before = Path("results/rates.json").read_bytes()
+        assert cli("run", "dataset=digits", "model=tiny_mlp", f"train.rounds={rounds}").code == 0
+        assert (Path("results/rates.json").read_bytes() != before) == is_new
 
 
 def test_plan_of_data_and_weights_by_hand(cli: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

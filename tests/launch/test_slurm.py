@@ -182,7 +182,15 @@ def test_gpus_of_a_task(cli: Any, queue: FakeQueue, words: tuple[str, ...], aske
     exit_code, out, _ = cli(*DETACHED, *words)
     assert exit_code == 0 and queue.options.get("gpus-per-node") == asked
     number = asked or "no"
-    assert f"each task asks for {number} GPU{'s' * (number == '2')} (launcher.gpus_per_job)" in out
+    assert f"each task asks for {number} GPU{'s' * (number == '2')} (launcher.gpus_per_job), " in out
+
+
+def test_the_request_in_words() -> None:
+    words = "1 GPU (launcher.gpus_per_job), 1 core (launcher.cpus_per_job), default memory (launcher.mem), "
+    assert SlurmSettings(gpus_per_job=1).request == f"{words}120 minutes (launcher.time)"
+    words = "no GPU (launcher.gpus_per_job), 8 cores (launcher.cpus_per_job), 8GB memory (launcher.mem), "
+    given = SlurmSettings(gpus_per_job=0, workers=4, threads=2, mem="8GB", time=30)
+    assert given.request == f"{words}30 minutes (launcher.time)"
 
 
 def test_a_task_without_the_gpu_that_it_asked_for(tmp_path: Path, monkeypatch: Any) -> None:

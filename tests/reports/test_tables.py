@@ -165,6 +165,7 @@ def test_differences_to_the_base_row(published: Path) -> None:
 
     against = as_table(results, "difference", "fedprox")
     assert "Other rows than FedProx: difference to it" in against.caption
+    assert "not resolved if the interval contains zero" in against.caption
     assert "| FedProx | 71.00 ± 1.00<br>" in markdown.render(against), "no mark for the best"
     row = markdown.render(against).splitlines()[8]
     assert row.startswith(r"| FedAvgM | -0.50 \[-3.79, +2.79\]<br><sub>+5.00</sub> |")
