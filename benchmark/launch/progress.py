@@ -127,8 +127,10 @@ class Following:
             why = self.index.why(key)
             failure = f"another command has carried it out in another way ({why}). Give the command again"
         if failure or result is None:
+            reason = failure.partition("\n")[0]
+            told = any(other.startswith(reason) for other in self.failed.values())
             self.failed[key] = failure
-            say(f"failed      {name}: {failure.partition(chr(10))[0]}")
+            say(f"failed      {name}: {'for the same reason' if told else reason}")
         else:
             self.done.append(key)
             if self._verbose or result.state is not RunState.DONE:

@@ -59,7 +59,7 @@ def seeds_in_csv(path: Path = CSV) -> set[int]:
 
 
 def test_tables_are_written_after_every_seed(cli: Any, toy: Any, launched: Any) -> None:
-    """Two tables, one of which shares no run with the other; a run that failed holds nothing up."""
+    """Two tables, one of which shares no run with the other; two runs that failed hold nothing up."""
     toy()
     text = Path("conf/table/toy_table1.yaml").read_text()
     Path("conf/table/toy_table2.yaml").write_text(
@@ -71,19 +71,20 @@ def test_tables_are_written_after_every_seed(cli: Any, toy: Any, launched: Any) 
     def work(run: RunConfig) -> RunResult:
         before.append(seeds_in_csv() | seeds_in_csv(CSV.with_name("toy_table2.csv")))
         early.extend([CSV.with_suffix(".md").read_text()] if len(before) == 9 else [])
-        return RunResult(RunState.FAILED, "OSError: bad\ntrace") if len(before) == 3 else planted(run)
+        return RunResult(RunState.FAILED, "OSError: bad\ntrace") if len(before) in (3, 4) else planted(run)
 
     keys = launched(work)
     code, out, _ = cli(*INLINE)
     assert code == 1
     assert [int(key.rpartition("seed")[2]) for key in keys] == [0] * 8 + [1] * 8 + [2] * 8
-    # After seed 0 one cell of a table, and with it the average, has no run; after seed 1 it has one.
+    # After seed 0 two cells of a table, and with them averages, have no run; after seed 1 they have one.
     assert before == [set()] * 8 + [{0, 1}] * 8 + [{1, 2}] * 8
     assert seeds_in_csv() | seeds_in_csv(CSV.with_name("toy_table2.csv")) == {2, 3}
     lines = out.splitlines()
     assert lines[0] == "24 runs, 24 to do"
     assert [line for line in lines if "seed" in line and not line.startswith("toy")] == [
         f"failed      {keys[2]}: OSError: bad",
+        f"failed      {keys[3]}: for the same reason",
         "all runs of seed 0 have ended; tables with the seeds so far: results/tables/quick/",
         "all runs of seed 1 have ended; tables with the seeds so far: results/tables/quick/",
     ]
