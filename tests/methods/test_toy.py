@@ -58,15 +58,17 @@ def momentum(beta: float, lr: float) -> Iterator[Step]:
     yield step
 
 
-def adaptive(beta1: float, second: Callable[[float, float], float]) -> Iterator[Step]:
-    """m <- beta1 m + (1 - beta1) Dbar, w <- w + .01 m/(sqrt v + .001), v_0 = 1e-6."""
-    m, v = 0.0, 1e-6
+def adaptive(
+    beta1: float, second: Callable[[float, float], float], eta: float = 0.01, tau: float = 0.001
+) -> Iterator[Step]:
+    """m <- beta1 m + (1 - beta1) Dbar, w <- w + eta m/(sqrt v + tau), v_0 = tau^2."""
+    m, v = 0.0, tau**2
 
     def step(w: float, updates: Sequence[float]) -> float:
         nonlocal m, v
         dbar = sum(updates) / len(updates)
         m, v = beta1 * m + (1 - beta1) * dbar, second(v, dbar**2)
-        return w + 0.01 * m / (v**0.5 + 0.001)
+        return w + eta * m / (v**0.5 + tau)
 
     yield step
 
@@ -155,7 +157,7 @@ EXPECTED: dict[str, Any] = {
     },
     "fedadam": {"server": lambda: next(adaptive(0.9, lambda v, s: 0.99 * v + 0.01 * s))},
     "fedyogi": {"server": lambda: next(adaptive(0.9, yogi))},
-    "fedadagrad": {"server": lambda: next(adaptive(0.0, lambda v, s: v + s))},
+    "fedadagrad": {"server": lambda: next(adaptive(0.0, lambda v, s: v + s, 0.1, 0.01))},
     "fednova": FEDAVG,  # equal steps; unequal ones below
     "feddisco": FEDAVG,  # one class: all labels are as the target
     "fedgh": {"server": lambda: harmonised},
