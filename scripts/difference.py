@@ -10,12 +10,13 @@ from benchmark.reports.statistics import paired_difference
 
 
 def by_seed(file: str, row: str, column: str) -> dict[int, float]:
-    """Seed -> value of the cell of a table that `python -m benchmark table` has written."""
+    """Seed -> value of the cell, without runs that have none (``2=diverged``)."""
     with open(file, encoding="utf-8") as lines:
         (seeds,) = (
             one["seeds"] for one in csv.DictReader(lines) if (one["row"], one["column"]) == (row, column)
         )
-    return {int(seed): float(value) for seed, value in (pair.split("=") for pair in seeds.split(";"))}
+    pairs = (pair.split("=") for pair in seeds.split(";"))
+    return {int(seed): float(value) for seed, value in pairs if not value.isalpha()}
 
 
 if __name__ == "__main__":

@@ -78,6 +78,19 @@ def test_the_tables_of_results_are_up_to_date_and_equal_those_of_the_command(gen
         assert difference.interval == pytest.approx(limits, abs=2e-6)
 
 
+def test_a_difference_across_files(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That of the page: the values that were chosen minus the defaults, as results/small/README.md has it."""
+    page = (ROOT / "results" / "README.md").read_text()
+    (words,) = re.findall(r"^python (scripts/difference\.py .*)$", page, re.MULTILINE)
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(sys, "argv", words.split())
+    runpy.run_path("scripts/difference.py", run_name="__main__")
+    assert capsys.readouterr().out == "-7.08 [-11.87, -2.29]\n"
+    assert "by 7.08\n  [2.29, 11.87] points" in (ROOT / "results" / "small" / "README.md").read_text()
+
+
 def test_the_numbers_in_the_text_of_the_leaderboard(capsys: pytest.CaptureFixture[str]) -> None:
     page = (ROOT / "results" / "leaderboard" / "README.md").read_text()
     runpy.run_path(str(ROOT / "scripts" / "leaderboard_numbers.py"), run_name="__main__")

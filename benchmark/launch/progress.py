@@ -128,7 +128,7 @@ class Following:
             failure = f"another command has carried it out in another way ({why}). Give the command again"
         if failure or result is None:
             reason = failure.partition("\n")[0]
-            told = any(other.startswith(reason) for other in self.failed.values())
+            told = reason in {other.partition("\n")[0] for other in self.failed.values()}
             self.failed[key] = failure
             say(f"failed      {name}: {'for the same reason' if told else reason}")
         else:
