@@ -6,18 +6,16 @@
 import csv
 import sys
 
+from benchmark.papers.evidence import by_seed
 from benchmark.reports.statistics import paired_difference
 
 
-def by_seed(file: str, row: str, column: str) -> dict[int, float]:
-    """Seed -> value of the cell, without runs that have none (``2=diverged``)."""
+def cell(file: str, row: str, column: str) -> dict[int, float]:
+    """Seed -> value of the cell."""
     with open(file, encoding="utf-8") as lines:
-        (seeds,) = (
-            one["seeds"] for one in csv.DictReader(lines) if (one["row"], one["column"]) == (row, column)
-        )
-    pairs = (pair.split("=") for pair in seeds.split(";"))
-    return {int(seed): float(value) for seed, value in pairs if not value.isalpha()}
+        (found,) = (line for line in csv.DictReader(lines) if (line["row"], line["column"]) == (row, column))
+    return by_seed(found)
 
 
 if __name__ == "__main__":
-    print(paired_difference(by_seed(*sys.argv[1:4]), by_seed(*sys.argv[4:7])))
+    print(paired_difference(cell(*sys.argv[1:4]), cell(*sys.argv[4:7])))

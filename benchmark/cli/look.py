@@ -93,7 +93,7 @@ def _advice(needs: Needs) -> list[str]:
         places = f"{needs.places:,} {'GPU' if needs.device == 'cuda' else 'core'}{'s' * (needs.places > 1)}"
         unit = " hours" if needs.wait < estimate.YEAR else ""
         lines.insert(0, f"with this launcher, on {places} at a time: {estimate.in_words(needs.wait)}{unit}")
-    if needs.request:
+    if needs.request and needs.blocks:
         lines.insert(1, f"each task asks for {needs.request}")
     if needs.device == "cpu" and (needs.wait or 0) > estimate.YEAR:
         lines.append("this needs GPUs (device=cuda, or launcher=slurm)")

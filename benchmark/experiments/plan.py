@@ -63,16 +63,12 @@ Cells = dict[tuple[str, str], PlannedCell]
 
 
 def check_names(run: RunConfig) -> None:
-    """Raise a `UserError` if there is no such model, partition or data set, or too few clients. Imports no torch."""
+    """Raise a `UserError` if there is no such model, partition or data set. Imports no torch."""
     name = run.model.name
     models = sorted({str(load_group("model", file)["name"]) for file in group_names("model")})
     if name not in models:
         raise ConfigError(wrong("model.name", name, f"one of {', '.join(models)}", known=models))
     partitions.make(run.partition.name, run.partition.parameters)
-    clients, wanted = run.partition.parameters.get("clients"), run.train.clients_per_round
-    if isinstance(clients, int) and wanted and wanted > clients:
-        expected = f"1 to {clients} (partition.clients), or null for all"
-        raise ConfigError(wrong("train.clients_per_round", wanted, expected))
     datasets.get(run.dataset.name)
 
 

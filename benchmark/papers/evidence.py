@@ -52,7 +52,7 @@ def _of(entry: dict[str, Any]) -> Iterator[Claim]:
             pair = (row, column), (base, column)
             printed = printed_difference(*(_printed(cells[key]) for key in pair))
             others = paired_difference(*(_repeated(repeated.get(key, {})) for key in pair))
-            here = paired_difference(*(_by_seed(cells[key]) for key in pair))
+            here = paired_difference(*(by_seed(cells[key]) for key in pair))
             yield Claim(f"{name} - {other}, {where}{form}", printed, others, here)
 
 
@@ -75,7 +75,7 @@ def _repeated(line: Line) -> dict[int, float]:
     return Published(seeds=line.get("reproduced_seeds", "")).values
 
 
-def _by_seed(line: Line) -> dict[int, float]:
+def by_seed(line: Line) -> dict[int, float]:
     """``0=57.77;1=57.76;2=diverged`` as numbers, without words; nothing in the files of results/published."""
     pairs = (pair.split("=") for pair in line.get("seeds", "").split(";") if pair)
     return {int(seed): float(value) for seed, value in pairs if not value[:1].isalpha()}

@@ -111,7 +111,6 @@ run method='fédavg' | method: 'fédavg' 'fedavg'?
 run paths.data=${oc.env:HOME} | no reference
 """
 TORCH = """
-table name=leaderboard row.fedavg.train.clients_per_round=99 | fedavg, train.clients_per_round: 99 partition.clients
 run selection.name=roundrobin | 'roundrobin' 'round_robin'?
 run method=fedprox method.client.fedprox=0.1 | method.client.fedprox: 0.1 mapping
 run method=fedprox method.client.fedprox.nu=1 | method.client.fedprox.nu: 'mu'?
